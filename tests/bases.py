@@ -173,20 +173,20 @@ class Reference:
         named = ("layer_norm_eps", "norm_eps", "rms_norm_eps")
         self.eps = next((getattr(self.model.config, name) for name in named if hasattr(self.model.config, name)), 1e-12)
         with torch.no_grad():
-            own = dict(self.model.named_parameters())
-            bare = {name: value.numpy().copy() for name, value in own.items()}
+            parameters = dict(self.model.named_parameters())
+            bare = {name: value.numpy().copy() for name, value in parameters.items()}
             # An adapter stands behind the scale of its map's output, and hooks run in the order of their registration.
             for name, value in sorted(self.tensors.items(), key=lambda item: item[0].startswith("adapter")):
                 kind, _, target = name.partition(".")
                 if kind == "delta":
-                    own[target] += value
+                    parameters[target] += value
                 elif kind == "lora_A":
-                    own[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
+                    parameters[f"{target}.weight"] += self.tensors[f"lora_B.{target}"] @ value
                 elif kind == "lora_xs":
-                    own[f"{target}.weight"] += singular_difference(bare[f"{target}.weight"], value)
+                    parameters[f"{target}.weight"] += singular_difference(bare[f"{target}.weight"], value)
                 elif kind == "sparse_index":
-                    own[f"{target}.weight"].view(-1)[value.long()] += self.tensors[f"sparse_value.{target}"]
-                elif kind == "scale" and own[f"{target}.weight"].shape[0] < len(value):
+                    parameters[f"{target}.weight"].view(-1)[value.long()] += self.tensors[f"sparse_value.{target}"]
+                elif kind == "scale" and parameters[f"{target}.weight"].shape[0] < len(value):
                     self._scale_input(target, name)
                 elif kind in ("scale", "output_scale"):
                     self._scale_output(target, name)
@@ -214,7 +214,9 @@ class Reference:
     def in_float64(self) -> "Reference":
         """The same model, whose own rounding no longer counts."""
         self.model.double()
-        self.tensors = {name: one.double() if one.is_floating_point() else one for name, one in self.tensors.items()}
+        self.tensors = {
+            name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in self.tensors.items()
+        }
         return self
 
     @torch.no_grad()
@@ -264,12 +266,15 @@ class SideBySide(torch.nn.Module):
     def __init__(self, fused: torch.nn.Linear, names: tuple[str, ...]) -> None:
         super().__init__()
         for name, weight in zip(names, fused.weight.detach().chunk(len(names)), strict=True):
-            own = torch.nn.Linear(*reversed(weight.shape))
-            own.weight, own.bias = torch.nn.Parameter(weight.clone()), torch.nn.Parameter(torch.zeros(len(weight)))
-            self.add_module(name, own)
+            linear = torch.nn.Linear(*reversed(weight.shape))
+            linear.weight, linear.bias = (
+                torch.nn.Parameter(weight.clone()),
+                torch.nn.Parameter(torch.zeros(len(weight))),
+            )
+            self.add_module(name, linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([own(x) for own in self.children()], dim=-1)
+        return torch.cat([layer(x) for layer in self.children()], dim=-1)
 
 
 _SIDE_BY_SIDE = {"Wqkv": ("q", "k", "v"), "Wi": ("input", "gate")}
@@ -385,7 +390,9 @@ def far_task(
 ) -> tuple[Row, dict[str, np.ndarray]]:
     """A folded `far_delta` and its tensors."""
     tensors = far_delta(base.spec, kind, pooling, labels, seed)
-    return fold(base, {name: one.to(base.device) for name, one in torch_tensors(tensors).items()}, pooling), tensors
+    return fold(
+        base, {name: torch_tensor.to(base.device) for name, torch_tensor in torch_tensors(tensors).items()}, pooling
+    ), tensors
 
 
 def far_row(base: Base, kind: str, pooling: str = "mean", labels: int = 2, seed: int = 0) -> Row:

@@ -25,5 +25,5 @@ def logits_of(base: Base, rows: Rows, batch: Batch, *more: Any, **named: Any) ->
 def heads_of(each: Sequence[Head]) -> Heads:
     """The heads of a batch whose sequences have these; an object that occurs several times is one head."""
     different = list({id(head): head for head in each}.values())
-    rows = np.array([[id(one) for one in different].index(id(head)) for head in each])
+    rows = np.array([[id(head) for head in different].index(id(head)) for head in each])
     return Heads(different, rows, np.array([head.numbers for head in each]))

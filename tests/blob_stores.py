@@ -38,7 +38,7 @@ class BucketLocation:
         return ObjectBlobs(self.client, self.staging, cache or BlobCache(self.staging / "none", 0), max_bytes)
 
     def names(self) -> set[str]:
-        return {found["path"] for found in obstore.list(self.client).collect()}
+        return {entry["path"] for entry in obstore.list(self.client).collect()}
 
     def write(self, name: str, content: bytes) -> None:
         obstore.put(self.client, name, content)

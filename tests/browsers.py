@@ -51,12 +51,12 @@ def opened(browser, url, expected=(), **options):
     page = context.new_page()
     faults, asked = [], []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: said.type in ("error", "warning") and faults.append(said.text))
+    page.on("console", lambda line: line.type in ("error", "warning") and faults.append(line.text))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(url)
     yield page
     assert page.evaluate("violations") == []
-    assert {urlsplit(one).netloc for one in asked} == {urlsplit(url).netloc}
+    assert {urlsplit(url).netloc for url in asked} == {urlsplit(url).netloc}
     assert [fault for fault in faults if not fault.startswith(tuple(expected))] == []
     context.close()
 
@@ -65,6 +65,6 @@ def assert_accessible(page, name=""):
     """Nothing that axe finds fault with, and nothing to scroll to at the side."""
     # What fades in has its colours only then.
     page.wait_for_function("document.getAnimations().every(({ playState }) => playState !== 'running')")
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == [], name
+    violations = Axe().run(page).response["violations"]
+    assert [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in violations] == [], name
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, name

@@ -31,8 +31,8 @@ OURS = ("PYTHON", "ONEBERT_", "HF_", "COV_", "PYTEST_", "TRITON_", "VIRTUAL_ENV"
 
 def foreign_env(**variables: str) -> dict[str, str]:
     """The environment variables of other people's programs: this process's less ours, with those given."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return kept | {"NO_PROXY": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1"} | variables
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return inherited | {"NO_PROXY": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1"} | variables
 
 
 def printed(

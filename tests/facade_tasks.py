@@ -13,10 +13,10 @@ LONG = " ".join(TEXTS * 8)
 HARMS = ["hate", "spam", "violence/graphic", "harmless"]
 
 
-def assert_best_first(found: dict[str, float], expected: dict[str, float], within: float = 1e-4) -> None:
+def assert_best_first(scores: dict[str, float], expected: dict[str, float], within: float = 1e-4) -> None:
     """Scores by label are the plain model's, best first; float32 sums in another order have differed by 1e-6."""
-    assert found == pytest.approx(expected, abs=within)
-    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert scores == pytest.approx(expected, abs=within)
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
 
 
 def moderating() -> Task:

@@ -55,7 +55,7 @@ def fine_tune(folder, family="bert", task="single_label", trained=above_embeddin
         model = getattr(transformers, auto_class).from_config(theirs)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(trained(name))
-    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=lr)
+    optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad], lr=lr)
     tokens = tokenizer(TEXTS, padding=True, return_tensors="pt")
     length = tokens["input_ids"].shape[1]
     labels = torch.tensor([gold(WORDS.index(text.split()[3]), length) for text in TEXTS])

@@ -58,18 +58,18 @@ class Forked:
             if self.returncode is None:
                 self._socket.settimeout(timeout)
                 try:
-                    said = self._socket.recv(64)
+                    status = self._socket.recv(64)
                 except (TimeoutError, BlockingIOError):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
-                self.returncode = int(said)
+                self.returncode = int(status)
                 self._socket.close()
         return self.returncode
 
     def communicate(self, given: str = "", timeout: float | None = None) -> tuple[str, str]:
         """Writes to its standard input, reads the streams that are pipes to their ends, and waits."""
-        said = {}
+        output = {}
         readers = [
-            threading.Thread(target=lambda stream=stream: said.update({stream: stream.read()}), daemon=True)
+            threading.Thread(target=lambda stream=stream: output.update({stream: stream.read()}), daemon=True)
             for stream in (self.stdout, self.stderr)
             if stream is not None
         ]
@@ -86,7 +86,7 @@ class Forked:
         for stream in (self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
-        return said.get(self.stdout, ""), said.get(self.stderr, "")
+        return output.get(self.stdout, ""), output.get(self.stderr, "")
 
     def send_signal(self, number: int) -> None:
         """To the command where it runs; another thread may be waiting for its end."""

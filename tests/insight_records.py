@@ -61,8 +61,8 @@ def labeled(task_type: str, labels: int, count: int = 150) -> Labeled:
 def page_of(base: Base, folder: Path, task_type: str, labels: Sequence[str]) -> Path:
     """The page of a delta that answers as it likes."""
     delta = delta_of(base, task_type, labels, method=HOSTILE)
-    found, _ = evaluate_delta(base, delta, labeled(task_type, len(labels)), ["channel", "age"])
-    record = {**found, "file": str(folder / "tickets.safetensors"), **provenance()}
+    scores, _ = evaluate_delta(base, delta, labeled(task_type, len(labels)), ["channel", "age"])
+    record = {**scores, "file": str(folder / "tickets.safetensors"), **provenance()}
     page = folder / f"{task_type}-{len(labels)}.html"
     page.write_text(render_evaluation(record, folder), encoding="utf-8")
     return page

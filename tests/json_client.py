@@ -60,15 +60,15 @@ class JsonClient:
 
     def classify(self, ref, inputs, top_k=None):
         several = [inputs] if isinstance(inputs, str | tuple) else inputs
-        body = {"inputs": [_input(one) for one in several], "top_k": top_k}
+        body = {"inputs": [_input(text) for text in several], "top_k": top_k}
         return self.send("POST", _path(ref, "classify"), json=body).json()
 
     def classify_items(self, items, top_k=None):
-        body = {"items": [{"task": ref, **_input(one)} for ref, one in items], "top_k": top_k}
+        body = {"items": [{"task": ref, **_input(text)} for ref, text in items], "top_k": top_k}
         return self.send("POST", "/v1/classify", json=body).json()["results"]
 
-    def fanout(self, one, tasks=("*",), top_k=None):
-        body = {**_input(one), "tasks": list(tasks), "top_k": top_k}
+    def fanout(self, text, tasks=("*",), top_k=None):
+        body = {**_input(text), "tasks": list(tasks), "top_k": top_k}
         return self.send("POST", "/v1/fanout", json=body).json()["results"]
 
     def send(self, method, path, **arguments):
@@ -82,5 +82,5 @@ def _path(*names):
     return "/v1/tasks/" + "/".join(quote(str(name), safe="@") for name in names)
 
 
-def _input(one):
-    return {"text": one} if isinstance(one, str) else {"text": one[0], "text_pair": one[1]}
+def _input(text):
+    return {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}

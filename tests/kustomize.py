@@ -30,9 +30,9 @@ def render(folder: Path) -> list[Manifest]:
 
 def by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Manifest]:
     """The manifests by kind and name, of which there is one each."""
-    found = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in manifests}
-    assert len(found) == len(manifests)
-    return found
+    of_names = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in manifests}
+    assert len(of_names) == len(manifests)
+    return of_names
 
 
 def _applied(folder: Path, manifests: list[Manifest]) -> list[Manifest]:
@@ -105,14 +105,14 @@ def _merged(old: Any, patch: Any, name: str = "") -> Any:
 def containers(value: Any) -> Iterator[Manifest]:
     """Every container in a manifest, also in one of a kind that Kubernetes does not know."""
     if isinstance(value, dict):
-        for key, one in value.items():
+        for key, part in value.items():
             if key in ("initContainers", "containers"):
-                yield from one
+                yield from part
             else:
-                yield from containers(one)
+                yield from containers(part)
     elif isinstance(value, list):
-        for one in value:
-            yield from containers(one)
+        for part in value:
+            yield from containers(part)
 
 
 def _image(image: str, replacements: list[Manifest]) -> str:

@@ -28,7 +28,7 @@ def proxying(config: Path, master_key: str):
 
 def _address(proxy: subprocess.Popen, log: Path) -> str | None:
     """Where the proxy listens, once it does."""
-    said = log.read_text()
-    assert proxy.poll() is None, said
-    found = re.search(r"Uvicorn running on (http://127\.0\.0\.1:\d+)", said)
-    return found and found[1]
+    text = log.read_text()
+    assert proxy.poll() is None, text
+    match = re.search(r"Uvicorn running on (http://127\.0\.0\.1:\d+)", text)
+    return match and match[1]

@@ -15,13 +15,13 @@ KEPT, FREE = {"torch"}, {"pandas"}
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    tools = {_name(one) for one in project["optional-dependencies"].pop("dev")} - FREE | KEPT
-    for one in chain(project["dependencies"], *project["optional-dependencies"].values()):
-        if (lowest := re.search(r">=([\d.]+)", one)) and _name(one) not in KEPT:
-            print(f"{_name(one)}=={lowest[1]}")
-    for one in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
-        if _name(one) in tools:
-            print(one)
+    tools = {_name(line) for line in project["optional-dependencies"].pop("dev")} - FREE | KEPT
+    for line in chain(project["dependencies"], *project["optional-dependencies"].values()):
+        if (lowest := re.search(r">=([\d.]+)", line)) and _name(line) not in KEPT:
+            print(f"{_name(line)}=={lowest[1]}")
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if _name(line) in tools:
+            print(line)
 
 
 def _name(requirement: str) -> str:

@@ -19,8 +19,8 @@ def score_here(out: Path | str, tasks, data, *, data_dir="none", ray=None, **ask
     """`onebert score` in this process, with the tiny base in float32."""
     settings = Settings.model_construct(base=(str(tiny_base()),), dtype="float32", threads=1, data_dir=Path(data_dir))
     options = {"text": None, "text_pair": None, "keep": (), "encoding": None, "all_scores": False, "part_rows": 100}
-    named = [str(one) for one in (tasks if isinstance(tasks, list) else [tasks])]
-    files = [str(one) for one in (data if isinstance(data, list) else [data])]
+    named = [str(name) for name in (tasks if isinstance(tasks, list) else [tasks])]
+    files = [str(name) for name in (data if isinstance(data, list) else [data])]
     run_score(ScoreOptions(named, files, str(out), **(options | asked)), settings, ray)
 
 
@@ -37,19 +37,19 @@ def kill_and_go_on(command: Sequence[str], counts: Sequence[int], written: Calla
     def parts() -> dict[str, Any]:
         return {name: time for name, time in written().items() if name.startswith("part-")}
 
-    kept: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for count in counts:
         quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         with Forked(*command, env=clean_env(**SETTINGS), **quiet) as process:
             wait_until(lambda count=count: len(parts()) >= count or process.poll() is not None)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
-        assert parts().items() >= kept.items()
+        assert parts().items() >= known.items()
         assert "_done.json" not in written()
-        kept = parts()
+        known = parts()
     done = run_onebert(*command, **SETTINGS)
     assert done.returncode == 0, done.stderr
-    assert parts().items() >= kept.items()
+    assert parts().items() >= known.items()
 
 
 def rows_of(out: Path) -> list[dict]:

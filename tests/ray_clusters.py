@@ -48,16 +48,16 @@ def environment() -> dict[str, str]:
 
 def workers(folder: Path, task: str) -> list[int]:
     """Processes that run a function: children of the cluster's own raylet, told by the folder in its command line."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if task.encode() in (path / "cmdline").read_bytes():
                 parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
                 if str(folder).encode() in Path("/proc", parent, "cmdline").read_bytes():
-                    found.append(int(path.name))
+                    pids.append(int(path.name))
         except OSError:
             continue  # it ended meanwhile
-    return found
+    return pids
 
 
 class Nodes:

@@ -63,7 +63,7 @@ class Receiver:
     def moves(self):
         """Task, alias, version and number of the moves taken."""
         data = [body["data"] for _, body in self.taken if body["type"] == "alias.moved"]
-        return [(one["task"], one["alias"], one["version"], one["change"]) for one in data]
+        return [(event["task"], event["alias"], event["version"], event["change"]) for event in data]
 
     @property
     def settings(self):

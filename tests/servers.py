@@ -78,9 +78,9 @@ class Server:
         with self.log.open("ab") as log:
             self.process = self.launch(env=clean_env(**self.settings), stdout=subprocess.PIPE, stderr=log)
         self.greeting = self.process.stdout.readline()
-        found = re.match(r"Listening on (http://\S+):", self.greeting)
-        assert found, self.log.read_text()
-        self.url = found[1]
+        match = re.match(r"Listening on (http://\S+):", self.greeting)
+        assert match, self.log.read_text()
+        self.url = match[1]
 
     def launch(self, **options) -> Forked | subprocess.Popen:
         return Forked("serve", **options)
@@ -117,10 +117,10 @@ class Server:
         """The sum of all series that begin so; asked with the server's own key, where it has one."""
         with self.client(api_key=self.settings.get("api_keys")) as client:
             lines = client.send("GET", "/metrics").text.splitlines()
-        found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
+        values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)]
         # A series with labels is there when something has been counted in it.
-        assert found or "{" in name, f"no metric begins with {name}"
-        return sum(found)
+        assert values or "{" in name, f"no metric begins with {name}"
+        return sum(values)
 
     def in_progress(self) -> float:
         """Requests being answered, the one that asks included."""
@@ -154,8 +154,8 @@ class Server:
 
 def children(pid: int) -> set[int]:
     """The processes that a process has started."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [map(int, line.split()) for line in found.splitlines()]
+    output = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [map(int, line.split()) for line in output.splitlines()]
     return {child for child, parent in pairs if parent == pid}
 
 
@@ -177,8 +177,8 @@ class Task:
         self.folder = folder
         names = labels if isinstance(labels, list) else [f"label {i}" for i in range(labels)]
         self.tensors = far_delta(spec(folder), kind, pooling, len(names), seed)
-        own = {"labels": names, "max_length": MAX_LENGTH, "method": kind}
-        self.manifest = manifest_for(spec(folder), pooling) | own | manifest
+        facts = {"labels": names, "max_length": MAX_LENGTH, "method": kind}
+        self.manifest = manifest_for(spec(folder), pooling) | facts | manifest
 
     @cached_property
     def reference(self) -> Reference:
@@ -191,8 +191,8 @@ class Task:
     def logits(self, text, text_pair=None) -> np.ndarray:
         options = {"truncation": True, "max_length": self.manifest["max_length"], "return_token_type_ids": True}
         if self.manifest["pooling"] == "siamese":
-            one, other = (tokenizer(self.folder)(half, **options)["input_ids"] for half in (text, text_pair))
-            return self.reference.logits(one + other, second=len(one)).numpy().astype(np.float64)
+            first, other = (tokenizer(self.folder)(half, **options)["input_ids"] for half in (text, text_pair))
+            return self.reference.logits(first + other, second=len(first)).numpy().astype(np.float64)
         encoded = tokenizer(self.folder)(text, text_pair, **options)
         return self.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
 
@@ -223,7 +223,7 @@ def overflowing_on(text) -> Task:
     pooled = Task("frozen", labels=size)
     pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
     probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, "mean")
-    seen = np.stack([pooled.reference.logits(one.input_ids, one.type_ids).numpy().ravel() for one in probes])
+    seen = np.stack([pooled.reference.logits(probe.input_ids, probe.type_ids).numpy().ravel() for probe in probes])
     here = pooled.logits(text).ravel()
     across = here - np.linalg.pinv(seen) @ (seen @ here)
     task = Task("frozen", labels=2)
@@ -234,9 +234,9 @@ def overflowing_on(text) -> Task:
 
 def store(folder: Path, **tasks: "Task | list[Task]") -> list[VersionRecord]:
     """Puts tasks, or lists of versions of a task, into a store as another server would have left them; all records."""
-    given = {name: one if isinstance(one, list) else [one] for name, one in tasks.items()}
+    given = {name: task if isinstance(task, list) else [task] for name, task in tasks.items()}
     with Registry.open(folder) as registry:
-        return [registry.add(name, loads(one.file))[0] for name, versions in given.items() for one in versions]
+        return [registry.add(name, loads(version.file))[0] for name, versions in given.items() for version in versions]
 
 
 def assert_answers(result, expected: dict[str, float]) -> None:

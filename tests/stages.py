@@ -70,10 +70,10 @@ def exact(branch: Branch, x: Tensor) -> Tensor:
 @contextmanager
 def anew(*loading: Any) -> Iterator[None]:
     """These cached functions load what they load anew in the block, and again behind it."""
-    for one in loading:
-        one.cache_clear()
+    for cached in loading:
+        cached.cache_clear()
     try:
         yield
     finally:
-        for one in loading:
-            one.cache_clear()
+        for cached in loading:
+            cached.cache_clear()

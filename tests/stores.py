@@ -44,9 +44,9 @@ def all_at_once(number, work, *refusals):
 
 def feedback_of(samples, task):
     """All feedback of a task, the latest first, with and without texts."""
-    found = select(FEEDBACK).where(FEEDBACK.c.task == samples.owner(task).task)
+    query = select(FEEDBACK).where(FEEDBACK.c.task == samples.owner(task).task)
     with samples.database.reading() as connection:
-        rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
+        rows = connection.execute(query.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
     return [read_feedback(row, task, samples._cipher.decrypt) for row in rows]
 
 

@@ -29,6 +29,6 @@ def replaced(content, member, data):
     """A workbook with another member in the place of one, or with one more."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
-        for name, found in ({name: old.read(name) for name in old.namelist()} | {member: data}).items():
-            new.writestr(name, found)
+        for name, member_content in ({name: old.read(name) for name in old.namelist()} | {member: data}).items():
+            new.writestr(name, member_content)
     return out.getvalue()

@@ -40,13 +40,13 @@ class TcpProxy:
 
     def cut(self) -> None:
         """Cuts the connections that there are."""
-        for one in self._open:
+        for connection in self._open:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._forwarding:
             thread.join()
-        for one in self._open:
-            one.close()
+        for connection in self._open:
+            connection.close()
         self._open, self._forwarding = [], []
 
     def silence(self) -> None:
@@ -73,9 +73,9 @@ class TcpProxy:
             while data := source.recv(65536):
                 self._flowing.wait()
                 target.sendall(data)
-        for one in (source, target):
+        for side in (source, target):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> "TcpProxy":
         return self

@@ -14,7 +14,7 @@ from servers import Task, store
 ROOT_KEY = "the-key-of-the-environment"
 GIVEN_ID = "an.id-of_the.caller"
 # Fields of an answer that came to be; a refusal has none of them.
-TIMES = {b"server-timing", *(b"x-%b-time" % one for one in b"compute total tokenization queue inference".split())}
+TIMES = {b"server-timing", *(b"x-%b-time" % phase for phase in b"compute total tokenization queue inference".split())}
 TASKS = {"acme-tone": 1, "acme-two1": 2, "blue-tone": 3}
 EVERY_SCOPE = tuple(Scope)
 

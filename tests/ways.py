@@ -95,8 +95,8 @@ def tool(reply: Any, _: Any) -> list[dict[str, float]]:
 
 
 def reasons(reply: Any, labels: list[str]) -> list[dict[str, float]]:
-    found = re.findall(r"@\d+: (.+?) ([\d.]+)(?:; |$)", reply.get("blocked_reason", ""))
-    return [{label: float(score)} for label, score in found]
+    matches = re.findall(r"@\d+: (.+?) ([\d.]+)(?:; |$)", reply.get("blocked_reason", ""))
+    return [{label: float(score)} for label, score in matches]
 
 
 def tensor_of(texts: list[str], _: str) -> dict[str, Any]:

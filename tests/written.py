@@ -15,5 +15,5 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             return list(csv.DictReader(stream))
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    found: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    return rows

@@ -22,9 +22,9 @@ async def refusal(call):
 def tensor(binary):
     if not binary:
         return InferInput("text", [len(texts)], "BYTES", texts)
-    one = InferInput("text", [len(texts)], "BYTES")
-    one.set_data_from_numpy(np.array(texts, dtype=object), binary_data=True)
-    return one
+    made = InferInput("text", [len(texts)], "BYTES")
+    made.set_data_from_numpy(np.array(texts, dtype=object), binary_data=True)
+    return made
 
 
 async def main():
@@ -43,7 +43,7 @@ async def main():
     for binary in (False, True):
         request = InferRequest(task, [tensor(binary)])
         answer = await second.infer(url, request, model_name=task, headers=dict(headers))
-        outputs = {one.name: one.as_numpy().tolist() for one in answer.outputs if one.datatype != "BYTES"}
+        outputs = {output.name: output.as_numpy().tolist() for output in answer.outputs if output.datatype != "BYTES"}
         seen["binary" if binary else "json"] = {"outputs": outputs, "model": answer.model_name}
     await first.close()
     await second.close()

@@ -28,11 +28,11 @@ def results(response):
     # By an attribute that the SDK types, and all that it does not.
     return [
         {
-            "harassment": one.categories.harassment,
-            "categories": one.categories.model_dump(by_alias=True),
-            "scores": one.category_scores.model_dump(by_alias=True),
+            "harassment": result.categories.harassment,
+            "categories": result.categories.model_dump(by_alias=True),
+            "scores": result.category_scores.model_dump(by_alias=True),
         }
-        for one in response.results
+        for result in response.results
     ]
 
 

@@ -21,4 +21,4 @@ answers = [
     client.embeddings.create(model=base, input=texts, encoding_format="float"),
     asyncio.run(asked()),
 ]
-print(json.dumps({"vectors": [[one.embedding for one in answer.data] for answer in answers]}))
+print(json.dumps({"vectors": [[row.embedding for row in answer.data] for answer in answers]}))

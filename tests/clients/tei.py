@@ -12,7 +12,7 @@ client = HttpClient(f"{url}/t/{task}", headers={"Authorization": f"Bearer {key}"
 
 
 def plain(results):
-    return [{one.label: one.score for one in result.scores} for result in results]
+    return [{score.label: score.score for score in result.scores} for result in results]
 
 
 seen = {

@@ -22,7 +22,7 @@ def text(name="text", values=texts, binary=True):
 
 
 def words(array):
-    return [one.decode() for one in array.ravel().tolist()]
+    return [word.decode() for word in array.ravel().tolist()]
 
 
 def read(result):
@@ -48,10 +48,10 @@ def infer(given, model=task, **options):
 
 async def infer_async():
     async with asynchronous.InferenceServerClient(address) as client:
-        one = await client.infer(
+        answer = await client.infer(
             task, [text(binary=False)], headers=dict(headers), model_version=version, request_id="seven"
         )
-        return read(one)
+        return read(answer)
 
 
 top = [triton.InferRequestedOutput("scores", binary_data=True, class_count=2)]

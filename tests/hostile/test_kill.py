@@ -43,8 +43,8 @@ def check_store(place, acknowledged):
         with join_store(place) as store:
             gc.sweep(store, timedelta(0))
             store.blobs.drop_unfinished(datetime.now(UTC))
-        kept = {entry.digest.removeprefix("sha256:") for entry in entries}
-        assert {path.name for path in (place.folder / "blobs").iterdir()} == kept
+        lines = {entry.digest.removeprefix("sha256:") for entry in entries}
+        assert {path.name for path in (place.folder / "blobs").iterdir()} == lines
         for task in registry.tasks():
             assert task.aliases == {"live": Alias(alone(1))}
             assert task.versions == tuple(range(1, len(task.versions) + 1))

@@ -30,21 +30,21 @@ def answers(connection, received=b""):
     """Every answer on the connection up to its end: status, headers, body; what was received of them may be given."""
     while part := connection.recv(65536):
         received += part
-    found = []
+    replies = []
     while received:
         head, _, rest = received.partition(b"\r\n\r\n")
         status, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         length = int(headers["content-length"])
-        found.append((int(status.split()[1]), headers, rest[:length]))
+        replies.append((int(status.split()[1]), headers, rest[:length]))
         received = rest[length:]
-    return found
+    return replies
 
 
 def assert_problem(answer, status, code):
-    found, headers, body = answer
+    answered, headers, body = answer
     problem = json.loads(body)
-    assert (found, problem["status"], problem["code"]) == (status, status, code)
+    assert (answered, problem["status"], problem["code"]) == (status, status, code)
     assert headers["content-type"] == "application/problem+json"
     assert problem["instance"] == f"urn:onebert:request:{headers['x-request-id']}"
     assert headers["connection"] == "close"
@@ -185,9 +185,9 @@ def test_bodies_that_come_slowly_behind_requests_sent_ahead_are_read_and_others_
         for connection in connections:
             connection.sendall(ahead + GET + b"Connection: close\r\n\r\n")
         for connection in connections:
-            found = answers(connection)
-            assert [status for status, _, _ in found] == [200] * 42
-            assert json.loads(found[20][2])["task"] == "task"
+            replies = answers(connection)
+            assert [status for status, _, _ in replies] == [200] * 42
+            assert json.loads(replies[20][2])["task"] == "task"
 
 
 def test_tiny_chunks_are_a_body_like_any_other(server):

@@ -54,7 +54,9 @@ def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototyp
             assert {place: registry.read(stored[place]) for place in acknowledged} == acknowledged
     with join_store(tmp_path / "data") as store:
         check_database(store.database)
-        assert [one for one in check_versions(store, list(stored.values())) if one.problem] == []
+        assert [
+            check_version for check_version in check_versions(store, list(stored.values())) if check_version.problem
+        ] == []
     print(f"{KILLS_OF_A_STORE} kills, {len(acknowledged)} acknowledged, {len(stored)} stored, 0 lost")
 
 
@@ -64,13 +66,13 @@ def _upload_until_killed(server, prototype, round_, enough, acknowledged):
 
     def upload(uploader):
         # Whoever ends early has failed: then there is nothing to wait for.
-        with server.client() as own, ExitStack() as at_the_end:
+        with server.client() as web, ExitStack() as at_the_end:
             at_the_end.callback(reached.set)
             for i in range(1000):
                 file = _file(prototype, seed=(round_, uploader, i))
                 task = f"task-{uploader}"
                 try:
-                    pushed = own.push(task, file)
+                    pushed = web.push(task, file)
                 except httpx.TransportError:
                     return
                 acknowledged[task, pushed["version"]] = file
@@ -108,6 +110,6 @@ def _assert_whole(server, acknowledged):
 
 def _file(prototype, seed):
     """The prototype with another head: quick to make, and no two are equal, whichever threads make them at once."""
-    own = copy.copy(prototype)
-    own.tensors = {**prototype.tensors, "head.bias": np.random.default_rng(seed).normal(size=3).astype(np.float32)}
-    return own.file
+    task = copy.copy(prototype)
+    task.tensors = {**prototype.tensors, "head.bias": np.random.default_rng(seed).normal(size=3).astype(np.float32)}
+    return task.file

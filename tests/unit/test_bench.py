@@ -32,13 +32,13 @@ def test_the_command_prints_every_part_as_json(tmp_path: Path):
     base = base_folder(TINY, tmp_path)
     options = ["--base", str(base), "--repetitions", "3", "--seconds", "1", "--resident", "64", "--json"]
     done = subprocess.run([*ONEBERT, "bench", *options], check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    record = json.loads(done.stdout)
     dtypes = measured_dtypes("cpu")
-    assert found.keys() == {*dtypes, "resident", "http"}
-    assert all(found[dtype].keys() == COMPUTED for dtype in dtypes)
-    assert found["resident"]["tasks"] == 64
+    assert record.keys() == {*dtypes, "resident", "http"}
+    assert all(record[dtype].keys() == COMPUTED for dtype in dtypes)
+    assert record["resident"]["tasks"] == 64
     for clients in ("1", "64"):
-        loads = found["http"][clients]
+        loads = record["http"][clients]
         assert loads["refused"] == 0
         assert loads["requests_per_second"] > 0
         assert loads["p50_ms"] <= loads["p99_ms"]

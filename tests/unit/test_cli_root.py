@@ -87,8 +87,8 @@ def test_help_lists_every_command_by_what_it_is_for(onebert, plugin, arguments):
     """One under the other: head, then its commands, in the order in which they are needed."""
     status, text, error = onebert(*arguments)
     assert (status, error) == (0 if arguments else 2, "")
-    for said in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
-        assert said in text
+    for part in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
+        assert part in text
     words = [line.strip("│╭─ ").split(" ")[0] for line in text.splitlines()]
     heads = "Every check train push status promote serve Training methods Serving keys Files store".split()
     heads += "Research bench report sweep More works".split()
@@ -197,8 +197,8 @@ def test_inspect_shows_the_facts(onebert, delta_file):
 
 def test_inspect_names_every_part_of_a_calibration(onebert, tmp_path):
     rates = {name: {"here": 0.95078, "low": 0.8643, "high": 1.0} for name in ("fpr", "precision", "recall")}
-    said = {"thresholds": {"target": "precision=0.95", "all": rates}, "temperature": {"nll": {"before": 0.35}}}
-    save(tmp_path / "x", make_delta(training={"calibration": said}))
+    calibration = {"thresholds": {"target": "precision=0.95", "all": rates}, "temperature": {"nll": {"before": 0.35}}}
+    save(tmp_path / "x", make_delta(training={"calibration": calibration}))
     printed = onebert("inspect", tmp_path / "x")[1]
     lines = {" ".join(line.split()) for line in printed.splitlines()}
     for line in (

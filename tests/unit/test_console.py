@@ -13,14 +13,14 @@ def test_a_log_is_told_that_work_goes_on(monkeypatch, capsys):
     asked = [Event() for _ in range(3)]
 
     def describe():
-        event = next((one for one in asked if not one.is_set()), asked[-1])
+        event = next((waiting for waiting in asked if not waiting.is_set()), asked[-1])
         event.set()
         return f"step {asked.index(event)}"
 
     with console.heartbeat(describe):
         assert asked[-1].wait(180)
-    said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["step 0", "step 1"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["step 0", "step 1"]
 
 
 def test_a_heart_stops_when_the_work_fails(monkeypatch):

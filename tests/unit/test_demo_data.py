@@ -41,12 +41,12 @@ def questions(task: str) -> list[frozenset[str]]:
 @pytest.mark.parametrize("split", LEAST)
 @pytest.mark.parametrize("task", COLUMNS)
 def test_splits_are_balanced_and_as_large_as_promised(task: str, split: str) -> None:
-    found = rows(task, split)
-    assert len(found) >= LEAST[split]
-    counts = Counter(int(row["label"]) for row in found)
+    examples = rows(task, split)
+    assert len(examples) >= LEAST[split]
+    counts = Counter(int(row["label"]) for row in examples)
     assert sorted(counts) == list(range(len(labels(task))))
     assert len(set(counts.values())) == 1
-    for text in (row[name] for row in found for name in COLUMNS[task][:-1]):
+    for text in (row[name] for row in examples for name in COLUMNS[task][:-1]):
         assert len(text.split()) >= 3
         assert text == text.strip()
 

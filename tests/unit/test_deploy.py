@@ -26,8 +26,10 @@ def test_the_images_context_holds_every_package() -> None:
         *project["project"]["license-files"],
         project["project"]["readme"],
     }
-    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
-    assert {name for name in needed if not any(f"{name}/".startswith(f"{folder}/") for folder in kept)} == set()
+    folders = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"
+    ]
+    assert {name for name in needed if not any(f"{name}/".startswith(f"{folder}/") for folder in folders)} == set()
 
 
 def stages() -> tuple[str, str]:
@@ -124,10 +126,16 @@ def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     here = {"agents", "ray-serve", "semantic-router"}
-    named = [*project["dependencies"], *(one for extra, names in extras.items() if extra not in here for one in names)]
+    named = [
+        *project["dependencies"],
+        *(requirement for extra, names in extras.items() if extra not in here for requirement in names),
+    ]
     pinned = {
         line.partition("==")[0].lower().replace("_", "-")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
     }
-    names = {one.partition(";")[0].split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip() for one in named}
+    names = {
+        requirement.partition(";")[0].split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip()
+        for requirement in named
+    }
     assert {name for name in names if name not in pinned} <= {"onebert"}

@@ -162,14 +162,16 @@ def test_no_command_installs_from_an_index_by_our_name() -> None:
     """Nothing is published: whoever takes the name there would be installed."""
     texts = [CODE, *(page.read_text(encoding="utf-8") for page in PAGES)]
     assert [
-        found for text in texts for found in re.findall(r"pip install [^`\n]*?\bonebert(?:\[|\b(?![-.]))", text)
+        command for text in texts for command in re.findall(r"pip install [^`\n]*?\bonebert(?:\[|\b(?![-.]))", text)
     ] == []
 
 
 def test_every_dependency_is_named_with_its_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + [one for group in project["optional-dependencies"].values() for one in group]
-    names = {re.match(r"[\w-]+", one).group() for one in wanted} - {"onebert"}
+    wanted = project["dependencies"] + [
+        requirement for group in project["optional-dependencies"].values() for requirement in group
+    ]
+    names = {re.match(r"[\w-]+", requirement).group() for requirement in wanted} - {"onebert"}
     page = set(re.findall(r"[@\w/-]+", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")))
     assert names - page == set()
     # What tests alone install; an environment has the first word of its program's name, as `langchain.txt`.

@@ -154,17 +154,17 @@ def imports_between_files() -> dict[str, set[str]]:
             for node in nodes:
                 if isinstance(node, ast.ImportFrom) and node.module:
                     named += [f"{node.module}.{alias.name}" for alias in node.names]
-            found = {one if one in known else one.rpartition(".")[0] for one in named}
-            graph[name] = (found & known) - {name}
+            names = {name if name in known else name.rpartition(".")[0] for name in named}
+            graph[name] = (names & known) - {name}
     return graph
 
 
 @pytest.mark.parametrize("package", ARROWS)
 def test_components_import_only_along_the_arrows(package: str) -> None:
     allowed = ARROWS[package][1] | {package}
-    found = {(path.name, name) for path in files(package) for name in imported(path)}
-    assert found, f"{package} has no files"
-    assert [(file, name) for file, name in found if name in ARROWS and name not in allowed] == []
+    imported_names = {(path.name, name) for path in files(package) for name in imported(path)}
+    assert imported_names, f"{package} has no files"
+    assert [(file, name) for file, name in imported_names if name in ARROWS and name not in allowed] == []
 
 
 # What a process does, and what it has not loaded then.
@@ -225,7 +225,7 @@ def test_no_files_or_folders_import_each_other_in_a_circle() -> None:
     for source, targets in imports_between_files().items():
         for target in targets:
             here, there = f"{source}.".split("."), f"{target}.".split(".")
-            shared = next(at for at, (one, other) in enumerate(zip(here, there, strict=False)) if one != other)
+            shared = next(at for at, (first, other) in enumerate(zip(here, there, strict=False)) if first != other)
             beside = graphs.setdefault(".".join(here[:shared]), {})
             beside.setdefault(here[shared], set()).add(there[shared])
     for graph in graphs.values():

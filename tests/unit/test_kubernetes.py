@@ -41,23 +41,23 @@ def pod(folder):
 
 def pods(folder):
     """Every pod of a server of a layout, which each have one container."""
-    found = by_name(render(folder))
-    if ("RayService", "onebert") not in found:
+    manifests = by_name(render(folder))
+    if ("RayService", "onebert") not in manifests:
         return [pod(folder)]
-    cluster = found["RayService", "onebert"]["spec"]["rayClusterConfig"]
+    cluster = manifests["RayService", "onebert"]["spec"]["rayClusterConfig"]
     return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
 
 
 def jobs(folder):
     """The pods of the jobs of a layout by their names."""
-    found = by_name(render(folder))
-    jobs = {name: manifest for (kind, name), manifest in found.items() if kind == "CronJob"}
+    manifests = by_name(render(folder))
+    jobs = {name: manifest for (kind, name), manifest in manifests.items() if kind == "CronJob"}
     return {name: job["spec"]["jobTemplate"]["spec"]["template"]["spec"] for name, job in jobs.items()}
 
 
 def container(folder):
-    [found] = pod(folder)["containers"]
-    return found
+    [server] = pod(folder)["containers"]
+    return server
 
 
 def environment(folder):
@@ -87,19 +87,21 @@ def test_the_example_of_the_page_renders_and_is_valid(tmp_path):
         if manifest["apiVersion"] not in OPERATORS:
             kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {"onebert"}
-    found = by_name(manifests)
-    assert found["Deployment", "onebert"]["spec"]["template"]["spec"]["containers"][0]["image"].startswith("registry.")
-    assert {kind for kind, _ in found} >= {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
+    rendered = by_name(manifests)
+    assert rendered["Deployment", "onebert"]["spec"]["template"]["spec"]["containers"][0]["image"].startswith(
+        "registry."
+    )
+    assert {kind for kind, _ in rendered} >= {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
 
 
 def sorted_lists(value):
     """With the items of lists in an order that does not depend on who merged them."""
     if isinstance(value, dict):
         return {
-            key: sorted(map(sorted_lists, one), key=lambda item: item[MERGED[key]])
+            key: sorted(map(sorted_lists, part), key=lambda item: item[MERGED[key]])
             if key in MERGED
-            else sorted_lists(one)
-            for key, one in value.items()
+            else sorted_lists(part)
+            for key, part in value.items()
         }
     return [sorted_lists(item) for item in value] if isinstance(value, list) else value
 
@@ -118,12 +120,12 @@ def test_kustomize_itself_renders_the_same(folder, tmp_path):
 def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(overlay):
     """Kubernetes' Pod Security Standards, "restricted"; a read-only root beyond it."""
     for spec in [*pods(overlay), *jobs(overlay).values()]:
-        [one] = spec["containers"]
+        [server] = spec["containers"]
         assert (
             spec["securityContext"].items()
             >= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}.items()
         )
-        assert one["securityContext"] == {
+        assert server["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -131,7 +133,7 @@ def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(ove
         volumes = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
         assert all(kinds in ({"emptyDir"}, {"persistentVolumeClaim"}) for kinds in volumes.values())
         assert volumes.keys() - {"shm", "backup"} == {"data", "home", "tmp"}
-        assert {mount["name"] for mount in one["volumeMounts"]} == volumes.keys()
+        assert {mount["name"] for mount in server["volumeMounts"]} == volumes.keys()
         # A token of the API server is in no pod.
         assert spec["automountServiceAccountToken"] is False
         assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys()
@@ -142,23 +144,23 @@ def test_the_pod_runs_as_the_images_user_in_the_images_folders(overlay):
     image = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     for spec in [*pods(overlay), *jobs(overlay).values()]:
-        [one] = spec["containers"]
+        [server] = spec["containers"]
         security = spec["securityContext"]
         [user] = {security["runAsUser"], security["runAsGroup"], security["fsGroup"]}
         assert f"useradd --create-home --uid {user} onebert" in image
         assert f"\nUSER {user}:{user}\n" in image
-        mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
         assert f"ONEBERT_DATA_DIR={mounts['data']} " in image
         assert mounts["home"] == "/home/onebert"
-        assert one["image"] == f"onebert:{version}"
+        assert server["image"] == f"onebert:{version}"
 
 
 @overlays
 def test_every_variable_is_a_setting_and_every_secret_a_reference(overlay):
     settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for spec in pods(overlay):
-        [one] = spec["containers"]
-        entries = {entry["name"]: entry for entry in one["env"] if entry["name"].startswith(PREFIX)}
+        [server] = spec["containers"]
+        entries = {entry["name"]: entry for entry in server["env"] if entry["name"].startswith(PREFIX)}
         assert entries.keys() <= settings
         for name, entry in entries.items():
             if "value" in entry:
@@ -172,15 +174,15 @@ def test_every_variable_is_a_setting_and_every_secret_a_reference(overlay):
 
 @plain
 def test_each_probe_asks_its_own_question_without_a_key(overlay):
-    one = container(overlay)
-    asked = {probe: one[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+    server = container(overlay)
+    asked = {probe: server[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
     assert {probe: get["path"] for probe, get in asked.items()} == {
         "startup": "/startupz",
         "liveness": "/healthz",
         "readiness": "/readyz",
     }
     assert {get["path"] for get in asked.values()} <= OPEN_PATHS
-    [port] = one["ports"]
+    [port] = server["ports"]
     assert {get["port"] for get in asked.values()} == {port["name"]}
     assert port["containerPort"] == Settings.model_fields["port"].default
 
@@ -203,35 +205,35 @@ def test_there_is_time_for_a_pod_to_end(overlay):
 
 @plain
 def test_what_selects_finds_the_pods(overlay):
-    found = by_name(render(overlay))
-    labels = found["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]
-    service = found["Service", "onebert"]["spec"]
-    selectors = [service["selector"], found["NetworkPolicy", "onebert"]["spec"]["podSelector"]["matchLabels"]]
-    selectors.append(found["Deployment", "onebert"]["spec"]["selector"]["matchLabels"])
-    if ("PodDisruptionBudget", "onebert") in found:
-        selectors.append(found["PodDisruptionBudget", "onebert"]["spec"]["selector"]["matchLabels"])
+    manifests = by_name(render(overlay))
+    labels = manifests["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]
+    service = manifests["Service", "onebert"]["spec"]
+    selectors = [service["selector"], manifests["NetworkPolicy", "onebert"]["spec"]["podSelector"]["matchLabels"]]
+    selectors.append(manifests["Deployment", "onebert"]["spec"]["selector"]["matchLabels"])
+    if ("PodDisruptionBudget", "onebert") in manifests:
+        selectors.append(manifests["PodDisruptionBudget", "onebert"]["spec"]["selector"]["matchLabels"])
     assert all(selector.items() <= labels.items() for selector in selectors)
     assert [port["targetPort"] for port in service["ports"]] == ["http"]
-    assert found["NetworkPolicy", "onebert"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert manifests["NetworkPolicy", "onebert"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
 def test_the_monitor_finds_the_service(tmp_path):
-    found = by_name(render(example(tmp_path)))
-    monitor = found["ServiceMonitor", "onebert"]["spec"]
-    service = found["Service", "onebert"]
+    manifests = by_name(render(example(tmp_path)))
+    monitor = manifests["ServiceMonitor", "onebert"]["spec"]
+    service = manifests["Service", "onebert"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     [endpoint] = monitor["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     alerts = yaml.safe_load((KUBERNETES / "monitoring/alerts.yml").read_text(encoding="utf-8"))
-    assert found["PrometheusRule", "onebert"]["spec"] == alerts
-    [board] = found["ConfigMap", "onebert-dashboard"]["data"].values()
+    assert manifests["PrometheusRule", "onebert"]["spec"] == alerts
+    [board] = manifests["ConfigMap", "onebert-dashboard"]["data"].values()
     assert json.loads(board)["uid"] == "onebert"
 
 
 @overlays
 def test_jobs_back_up_and_clean_the_servers_store(overlay):
     """What the commands do to a store with kept answers: tests/unit/store/test_store_copy.py and test_gc.py."""
-    found = jobs(overlay)
+    of_jobs = jobs(overlay)
     servers = by_name(render(overlay))["Service", "onebert"]["spec"]["selector"]
     policy = by_name(render(overlay))["NetworkPolicy", "onebert-upkeep"]["spec"]
     for kind in ("backup", "gc"):
@@ -239,7 +241,7 @@ def test_jobs_back_up_and_clean_the_servers_store(overlay):
         # No request is sent to a job.
         assert not servers.items() <= template["metadata"]["labels"].items()
         assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        spec = found[f"onebert-{kind}"]
+        spec = of_jobs[f"onebert-{kind}"]
         claims = {
             volume["name"]: volume["persistentVolumeClaim"]["claimName"]
             for volume in spec["volumes"]
@@ -248,12 +250,12 @@ def test_jobs_back_up_and_clean_the_servers_store(overlay):
         on_volume = overlay.name == "volume"
         assert claims.get("data") == ("onebert" if on_volume else None)
         assert (policy["egress"] == []) == on_volume
-        [one] = spec["containers"]
-        references = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in one["env"]}
+        [server] = spec["containers"]
+        references = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in server["env"]}
         assert references["ONEBERT_REGISTRY"] == {"name": "onebert", "key": "registry", "optional": True}
         assert references["ONEBERT_BLOBS"] == {"name": "onebert", "key": "blobs", "optional": True}
-        onebert, *arguments = one["command"]
-        mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+        onebert, *arguments = server["command"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
         assert onebert == "onebert"
         if kind == "backup":
             assert claims["backup"] == "onebert-backup"
@@ -266,12 +268,12 @@ def test_jobs_back_up_and_clean_the_servers_store(overlay):
 def test_the_pages_gpu_and_connections_are_added_to_an_overlay(tmp_path):
     with (example(tmp_path) / "kustomization.yaml").open("a", encoding="utf-8") as file:
         file.write("  - path: gpu.yaml\n")
-    found = by_name([*render(tmp_path), yaml.safe_load((tmp_path / "egress.yaml").read_text(encoding="utf-8"))])
-    template = found["Deployment", "onebert"]["spec"]["template"]
-    [one] = template["spec"]["containers"]
-    assert (one["resources"]["limits"]["nvidia.com/gpu"], len(one["volumeMounts"])) == ("1", 3)
-    assert {entry["name"].removeprefix(PREFIX).lower() for entry in one["env"]} <= Settings.model_fields.keys()
-    policy = found["NetworkPolicy", "onebert-egress"]
+    manifests = by_name([*render(tmp_path), yaml.safe_load((tmp_path / "egress.yaml").read_text(encoding="utf-8"))])
+    template = manifests["Deployment", "onebert"]["spec"]["template"]
+    [server] = template["spec"]["containers"]
+    assert (server["resources"]["limits"]["nvidia.com/gpu"], len(server["volumeMounts"])) == ("1", 3)
+    assert {entry["name"].removeprefix(PREFIX).lower() for entry in server["env"]} <= Settings.model_fields.keys()
+    policy = manifests["NetworkPolicy", "onebert-egress"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    for manifest in (found["Deployment", "onebert"], policy):
+    for manifest in (manifests["Deployment", "onebert"], policy):
         assert kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)

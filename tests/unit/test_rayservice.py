@@ -25,8 +25,8 @@ groups = pytest.mark.parametrize("group", [HEAD, WORKER], ids=["head", "worker"]
 
 
 def container(group):
-    [found] = group["template"]["spec"]["containers"]
-    return found
+    [server] = group["template"]["spec"]["containers"]
+    return server
 
 
 def ports(group):
@@ -53,11 +53,11 @@ def test_a_pod_is_valid_and_has_no_unknown_field(group, version):
 def test_ray_serve_takes_the_configuration_and_the_application_its_arguments():
     config = ServeDeploySchema.model_validate(CONFIG)
     assert config.proxy_location == "Disabled"
-    [one] = config.applications
-    assert (one.name, one.route_prefix) == (NAME, None)
-    module, _, name = one.import_path.partition(":")
+    [served] = config.applications
+    assert (served.name, served.route_prefix) == (NAME, None)
+    module, _, name = served.import_path.partition(":")
     assert (module, name) == (application.__module__, "build")
-    assert layout_of(one.args).max_replicas == WORKER["replicas"] == WORKER["minReplicas"] == WORKER["maxReplicas"]
+    assert layout_of(served.args).max_replicas == WORKER["replicas"] == WORKER["minReplicas"] == WORKER["maxReplicas"]
 
 
 def test_a_worker_has_room_for_one_replica(monkeypatch):
@@ -89,7 +89,7 @@ def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay(
     labels = {name: group["template"]["metadata"]["labels"] for name, group in (("head", HEAD), ("worker", WORKER))}
 
     def chosen(selector):
-        return {name for name, own in labels.items() if selector.items() <= own.items()}
+        return {name for name, label in labels.items() if selector.items() <= label.items()}
 
     service = FOUND["Service", "onebert"]["spec"]
     assert chosen(service["selector"]) == {"worker"}
@@ -105,12 +105,12 @@ def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay(
     }
     # From everybody that is let in, one port of each; from Ray's own pods all ports.
     [clients] = policies["onebert"]["ingress"]
-    assert [one["port"] for one in clients["ports"]] == ["http"]
+    assert [port["port"] for port in clients["ports"]] == ["http"]
     [operator] = policies["onebert-head"]["ingress"]
-    assert [one["port"] for one in operator["ports"]] == ["dashboard"]
-    [own] = policies["onebert-ray"]["ingress"]
-    assert own.keys() == {"from"}
-    [peer] = own["from"]
+    assert [port["port"] for port in operator["ports"]] == ["dashboard"]
+    [rule] = policies["onebert-ray"]["ingress"]
+    assert rule.keys() == {"from"}
+    [peer] = rule["from"]
     assert peer.keys() == {"podSelector"}
     assert chosen(peer["podSelector"]["matchLabels"]) == {"head", "worker"}
     assert policies["onebert-ray"]["policyTypes"] == ["Ingress", "Egress"]
@@ -121,7 +121,8 @@ def test_there_is_time_to_leave_a_node(monkeypatch):
     drained = float(entries["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
     # Ray Serve stops a deployment so long before the end that it may take its whole time; the front end first.
     stopping = {
-        name: one._deployment_config.graceful_shutdown_timeout_s for name, one in deployments(monkeypatch).items()
+        name: deployment._deployment_config.graceful_shutdown_timeout_s
+        for name, deployment in deployments(monkeypatch).items()
     }
     assert stopping[REPLICAS] < stopping[FRONT_ENDS] <= drained
     for group in (HEAD, WORKER):

@@ -91,9 +91,9 @@ def asked(runtime, request_id, inputs=TEXTS, task="tone"):
 
 def classify(runtime, request_id, inputs=TEXTS, task="tone"):
     """Classifies, and returns the id when the kept answers are written."""
-    kept = service(runtime).store.count(task)
+    count = service(runtime).store.count(task)
     id, _ = asked(runtime, request_id, inputs, task)
-    wait_until(lambda: service(runtime).store.count(task) == kept + len(inputs))
+    wait_until(lambda: service(runtime).store.count(task) == count + len(inputs))
     return id
 
 
@@ -136,7 +136,7 @@ def test_a_client_that_repeats_its_id_has_another_one_for_each_answer(runtime):
     assert first != second
     # Also the ids of others that a client has seen.
     third = classify(runtime, first, [TEXTS[2]])
-    texts = [[one.texts for one in found(runtime, f"{id}/0")] for id in (first, second, third)]
+    texts = [[sample.texts for sample in found(runtime, f"{id}/0")] for id in (first, second, third)]
     assert texts == [[(text,)] for text in TEXTS[:3]]
 
 
@@ -174,8 +174,8 @@ def test_a_share_is_kept_by_chance(runtime):
 def test_the_bound_and_the_switch_hold_at_once(runtime):
     keep(runtime, most=3)
     id, _ = asked(runtime, "one")
-    kept = [f"{id}/{n}" for n in (4, 3, 2)]
-    wait_until(lambda: [one.id for one in service(runtime).store.without_feedback("tone", 9)] == kept)
+    ids = [f"{id}/{n}" for n in (4, 3, 2)]
+    wait_until(lambda: [sample.id for sample in service(runtime).store.without_feedback("tone", 9)] == ids)
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").status_code == 204
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}%2F4").status_code == 204
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").json()["type"] == "urn:onebert:error:sample-not-found"
@@ -201,17 +201,17 @@ def test_feedback_has_the_answers_of_every_version_of_live(runtime):
         *({"task": "tone", "identifier": f"{id}/{n}", "text_kept": True} for n in range(4)),
         {"task": "tone", "identifier": "mine", "text_kept": True},
     ]
-    rows = {one.identifier: one for one in feedback_of(service(runtime).store, "tone")}
+    rows = {item.identifier: item for item in feedback_of(service(runtime).store, "tone")}
     for n, identifier in enumerate([*(f"{id}/{n}" for n in range(4)), "mine"]):
         assert (rows[identifier].answers, rows[identifier].texts) == (by_hand[n], (TEXTS[n],))
     # Without `sticky` chance chooses the version of the split that answers.
-    [kept] = service(runtime).store.find({f"{id}/0"}, lambda _: True)
-    found = rows[f"{id}/0"]
-    assert (found.version, found.share, found.answer_id) == (kept.version, 1.0, kept.id)
+    [sample] = service(runtime).store.find({f"{id}/0"}, lambda _: True)
+    recorded_row = rows[f"{id}/0"]
+    assert (recorded_row.version, recorded_row.share, recorded_row.answer_id) == (sample.version, 1.0, sample.id)
     assert (rows["mine"].version, rows["mine"].kind) == (None, Kind.REVIEW)
     # The review does not count.
     pairs = [(of[1] == label, of[2] == label) for of in by_hand[:4] for label in [of[1]]]
-    expected = Outcomes(*(pairs.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
+    expected = Outcomes(*(pairs.count(item) for item in ((True, True), (True, False), (False, True), (False, False))))
     assert service(runtime).store.outcomes("tone", 2, [1])[1] == expected
     assert service(runtime).store.without_feedback("tone", 9) == []
 
@@ -231,7 +231,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         answered = {
             "topics": sorted(result.get("labels") or []),
             "stars": result.get("score"),
-            "names": sorted([one["start"], one["end"], one["label"]] for one in result.get("entities", [])),
+            "names": sorted([entity["start"], entity["end"], entity["label"]] for entity in result.get("entities", [])),
         }[task]
         assert (row.right, row.answers[1]) == (right, pytest.approx(answered) if task == "stars" else answered)
         assert row.texts is None
@@ -244,7 +244,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
 
 
 def spans(*slices):
-    return [dict(zip(("start", "end", "label"), one, strict=False)) for one in slices]
+    return [dict(zip(("start", "end", "label"), slice_, strict=False)) for slice_ in slices]
 
 
 def named(text, *slices, task="names"):
@@ -301,9 +301,9 @@ REFUSED = [
 
 def test_one_item_that_is_refused_refuses_all(folder):
     with opened(folder, samples_key=KEY) as runtime:
-        for kept in ("kept-tone", "kept-names"):
-            upload(runtime, kept, TONE[0] if kept == "kept-tone" else Task(seed=6, **NAMES))
-            keep(runtime, task=kept)
+        for task in ("kept-tone", "kept-names"):
+            upload(runtime, task, TONE[0] if task == "kept-tone" else Task(seed=6, **NAMES))
+            keep(runtime, task=task)
         for item, detail in REFUSED:
             answer = give(runtime, tone("label 0", "tone"), item)
             assert answer.status_code in (404, 422), item
@@ -385,8 +385,8 @@ def test_the_default_identifier_of_a_text_is_a_mac_by_the_key(folder):
     made = set()
     for key in (KEY, KEY, OTHER):
         with opened(folder, samples_key=key) as runtime:
-            [one] = recorded(runtime, item)
-            made.add(one["identifier"])
+            [feedback] = recorded(runtime, item)
+            made.add(feedback["identifier"])
     derived = hmac.digest(urlsafe_b64decode(KEY), b"onebert: identifiers of feedback", "sha256")
     assert "hmac-sha256:" + hmac.digest(derived, b'["late"]', "sha256").hex() in made
     assert len(made) == 2
@@ -400,7 +400,7 @@ def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
         item = {"task": "tone", "text": "a marker text", "label": "label 0", "explanation": "a marker text"}
         item |= {"identifier": "mine"}
         assert not recorded(runtime, item)[0]["text_kept"]
-        assert b"a marker text" not in b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
+        assert b"a marker text" not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_with_another_key_answers_go_on_and_ids_are_refused_with_a_code(folder):
@@ -483,10 +483,10 @@ def test_a_database_that_another_program_holds_refuses_each_change_in_time_and_h
         def change(method, path, **given):
             return ask(runtime, method, path, headers={"X-Request-Timeout": seconds} | FIELDS.get(path, {}), **given)
 
-        late, kept = {"task": "tone", "text": "late", "label": "label 0"}, {"id": f"{id}/1", "label": "label 0"}
+        late, second = {"task": "tone", "text": "late", "label": "label 0"}, {"id": f"{id}/1", "label": "label 0"}
         requests = {
             "samples.sqlite3": [
-                lambda: change("POST", "/v1/feedback", json={"data": [late, kept]}),
+                lambda: change("POST", "/v1/feedback", json={"data": [late, second]}),
                 lambda: change("DELETE", f"{SAMPLES}/{id}/0"),
                 lambda: change("DELETE", SAMPLES),
             ],
@@ -525,7 +525,7 @@ def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
         service(runtime).keeper._writing.release()
     service(runtime).keeper.delete_sample("tone", f"{id}/1")
     wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS) - 1)
-    assert f"{id}/1" not in [one.id for one in service(runtime).store.without_feedback("tone", 9)]
+    assert f"{id}/1" not in [sample.id for sample in service(runtime).store.without_feedback("tone", 9)]
 
 
 def test_feedback_without_time_loses_no_answer_and_leaves_the_sweep_to_the_keeper(folder, monkeypatch):
@@ -568,7 +568,7 @@ def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, ca
     keep(runtime)
     id, _ = asked(runtime, "abc", ["late screen", "this fails", "good late"])
     wait_until(lambda: found(runtime, f"{id}/2"))
-    assert sorted(one.texts for one in service(runtime).store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
+    assert sorted(row.texts for row in service(runtime).store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
         ("#### screen",),
         ("good ####",),
     ]
@@ -576,7 +576,7 @@ def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, ca
     recorded(
         runtime, item, item | {"text": "fails", "identifier": "x"}, item | {"explanation": "fails", "identifier": "y"}
     )
-    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in feedback_of(service(runtime).store, "tone")}
+    rows = {row.identifier[:1]: (row.texts, row.explanation) for row in feedback_of(service(runtime).store, "tone")}
     assert rows == {"h": (("####",), "too ####"), "x": (None, None), "y": (None, None)}
     assert 'onebert_samples_total{result="redactor"} 3.0' in get(runtime, "/metrics").text
     assert "fails" not in caplog.text
@@ -601,9 +601,9 @@ def keeping_of(runtime):
 def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
     keep(runtime)
-    one = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), keeping_of(runtime))
+    answer = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), keeping_of(runtime))
     with service(runtime).keeper._writing:
-        runtime.hooks.sample([one._replace(id=f"x/{n}") for n in range(100)], dropped=7)
+        runtime.hooks.sample([answer._replace(id=f"x/{n}") for n in range(100)], dropped=7)
     service(runtime).keeper.close()
     dropped = runtime.metrics.registry.get_sample_value("onebert_samples_total", {"result": "dropped"})
     assert (service(runtime).store.count("tone"), dropped) == (107 - dropped, dropped)
@@ -666,7 +666,7 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
             {"data": [{"id": f"{id}/0", "label": "label 0"}]} for id in (answer.headers["X-Request-Id"], "none")
         )
         assert run("key-of-blue", "POST", "/v1/feedback", json=give).json()["data"][0]["task"] == "blue-tone"
-        answers = [run("key-of-acme", "POST", "/v1/feedback", json=one) for one in (give, unknown)]
+        answers = [run("key-of-acme", "POST", "/v1/feedback", json=body) for body in (give, unknown)]
         assert answers[0].content == answers[1].content
         assert answers[0].status_code == 404
         for key, status in (
@@ -723,7 +723,7 @@ def test_a_new_label_is_kept_beside_its_text_shown_and_counted_in_no_verdict(run
     in_store = SimpleNamespace(name=task, created_at=datetime.fromisoformat(status["created_at"]), live=None)
     expected = {"feedback": 1, "new_labels": status["new_labels"], "candidates": None}
     assert stored(runtime.registry, [in_store], True)[task] == expected
-    assert {one["new_labels"] for one in get(runtime, "/v1/status").json()["tasks"]} == {None}
+    assert {task["new_labels"] for task in get(runtime, "/v1/status").json()["tasks"]} == {None}
     assert service(runtime).store.outcomes(task, 1, [1])[1] == Outcomes()
     # The newest version has it: the row is shown as any other.
     labels = [*TAGS, "B-WHEN", "I-WHEN"] if task == "names" else ["label 0", *new]
@@ -739,7 +739,9 @@ def test_verdicts_compare_the_labels_that_both_versions_have(folder):
     candidate = Task(seed=7, labels=["label 0", "label 1", "label 2", "delivery"])
     with opened(folder, samples_key=KEY) as runtime:
         upload(runtime, "tone", candidate)
-        number = max(get(runtime, "/v1/tasks/tone").json()["versions"], key=lambda one: one["version"])["version"]
+        number = max(get(runtime, "/v1/tasks/tone").json()["versions"], key=lambda version: version["version"])[
+            "version"
+        ]
         target = {"version": 1, "shadow": [{"version": number}]}
         moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
         assert moved.status_code == 200, moved.text

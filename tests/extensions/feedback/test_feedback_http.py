@@ -54,13 +54,13 @@ def test_the_example_of_the_page(server, monkeypatch):
         id = classified(server.url, "4bf92f35", [text, "thank you"])
         wait_until(lambda: client.samples("tone").kept == 2)
         [shown] = re.findall(r"-d '(.*)'", PAGE)
-        headers, [own] = {"Content-Type": "application/json"}, re.findall(r'"id": "(.*?)/0"', shown)
-        content = shown.replace(own, id)
+        headers, [answer_id] = {"Content-Type": "application/json"}, re.findall(r'"id": "(.*?)/0"', shown)
+        content = shown.replace(answer_id, id)
         answer = httpx.post(f"{server.url}/v1/feedback", content=content, headers=headers, timeout=60)
         assert answer.json() == {"data": [{"task": "tone", "identifier": f"{id}/0", "text_kept": True}]}
         rows, waiting = samples_of(server.folder / "data")
-        assert [one.id for one in waiting] == [f"{id}/1"]
-        [by_id] = [one for one in rows if one.answer_id]
+        assert [sample.id for sample in waiting] == [f"{id}/1"]
+        [by_id] = [sample for sample in rows if sample.answer_id]
         assert (by_id.texts, by_id.answers, by_id.right) == ((text,), {1: names["answer"].label}, "negative")
         client.delete_sample("tone", f"{id}/1")
         with pytest.raises(SampleNotFound):
@@ -103,9 +103,9 @@ def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server)
         # Each request is large enough for a worker thread.
         asked = [(f"many-{n}", [f"late {n} {each}" for each in range(64)]) for n in range(20)]
         with ThreadPoolExecutor(8) as pool:
-            ids = list(pool.map(lambda one: classified(server.url, *one), asked))
+            ids = list(pool.map(lambda item: classified(server.url, *item), asked))
         wait_until(lambda: client.samples("tone").kept == 1280)
-        texts = {one.id: one.texts for one in samples_of(server.folder / "data")[1]}
+        texts = {item.id: item.texts for item in samples_of(server.folder / "data")[1]}
         assert texts == {
             f"{id}/{n}": (text,) for id, (_, texts) in zip(ids, asked, strict=True) for n, text in enumerate(texts)
         }
@@ -121,8 +121,8 @@ def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, f
         client.push("other", TONE.file)
         client.set_samples("other", 1.0)
         items = [{"task": task, "text": f"{MARKER} {task}"} for task in ("tone", "other")]
-        client.classify_items([(one["task"], one["text"]) for one in items])
-        client.feedback([one | {"label": "positive", "explanation": MARKER} for one in items])
+        client.classify_items([(item["task"], item["text"]) for item in items])
+        client.feedback([item | {"label": "positive", "explanation": MARKER} for item in items])
         # A new label is words of a client, too: it is kept only where its text is.
         for wrong in ({"label": "none such"}, {"labels": [MARKER]}, {"label": MARKER}, {"value": 1.0}):
             with pytest.raises(OneBertError) as refused:
@@ -131,16 +131,16 @@ def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, f
         wait_until(lambda: client.samples("other").kept == 1)
         metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
         server.process.kill()
-        said = server.process.stdout.read()
+        output = server.process.stdout.read()
         server.wait()
-    kept = [one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()]
-    assert "classify" in said
-    assert any(b"samples" in one for one in kept)
-    for content in (*kept, said.encode(), metrics.encode()):
+    files = [item.read_bytes() for item in tmp_path.rglob("*") if item.is_file()]
+    assert "classify" in output
+    assert any(b"samples" in item for item in files)
+    for content in (*files, output.encode(), metrics.encode()):
         assert MARKER.encode() not in content
     with open_samples_of(tmp_path) as samples:
-        assert [one.texts for one in feedback_of(samples, "tone")] == [None]
-        assert [(one.texts, one.explanation) for one in feedback_of(samples, "other")] == [
+        assert [item.texts for item in feedback_of(samples, "tone")] == [None]
+        assert [(item.texts, item.explanation) for item in feedback_of(samples, "other")] == [
             ((f"{MARKER} other",), MARKER)
         ]
 
@@ -170,33 +170,33 @@ def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path
         working = [pool.submit(work, server.url, thread) for thread in range(4)]
         wait_until(lambda: len(acknowledged) > 20)
         server.kill()
-        for one in working:
-            one.result()
+        for row in working:
+            row.result()
         server.start()
         with Client(server.url) as client:
             client.feedback([{"task": "tone", "text": "after", "label": "positive", "identifier": "after"}])
     rows, waiting = samples_of(tmp_path / "data")
-    assert {*acknowledged, "after"} <= {one.identifier for one in rows} <= {*asked, "after"}
-    assert all(set(one.answers) == {1} and len(one.texts) == 1 for one in rows)
+    assert {*acknowledged, "after"} <= {row.identifier for row in rows} <= {*asked, "after"}
+    assert all(set(row.answers) == {1} and len(row.texts) == 1 for row in rows)
     assert waiting
     # Of the requests at the death an answer may be kept whose head never came.
-    assert {one.texts for one in waiting} <= {(f"late {id}",) for id in asked}
-    there = {one.id: one.texts for one in waiting}
+    assert {row.texts for row in waiting} <= {(f"late {id}",) for id in asked}
+    there = {row.id: row.texts for row in waiting}
     assert all(there.get(f"{unique}/0", (f"late {id}",)) == (f"late {id}",) for unique, id in ids.items())
 
 
 def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
     place = StoreAddress.within(tmp_path / "one", postgres_url, (tmp_path / "blobs").as_uri())
     shared = {"samples_key": KEY, "registry": postgres_url, "blobs": place.blobs}
-    with Server(tmp_path, data_dir=tmp_path / "one", **shared) as one:
-        with Client(one.url) as client:
+    with Server(tmp_path, data_dir=tmp_path / "one", **shared) as first:
+        with Client(first.url) as client:
             client.push("tone", TONE.file)
         folder = tmp_path / "second"
         folder.mkdir()
-        with Server(folder, **shared) as two, Client(one.url) as client, Client(two.url) as other:
+        with Server(folder, **shared) as two, Client(first.url) as client, Client(two.url) as other:
             client.set_samples("tone", 1.0)
             wait_until(lambda: other.samples("tone").share == 1.0)
-            a, b = (classified(server.url, "same", ["late"]) for server in (one, two))
+            a, b = (classified(server.url, "same", ["late"]) for server in (first, two))
             wait_until(lambda: client.samples("tone").kept == 2)
             # Each replica takes feedback on an answer of the other.
             client.feedback([{"id": f"{b}/0", "label": "positive"}])
@@ -204,7 +204,7 @@ def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
             assert samples_of(place)[1] == []
             other.delete_samples("tone")
             wait_until(lambda: client.samples("tone").share is None)
-            classified(one.url, "c", ["late"])
+            classified(first.url, "c", ["late"])
             client.delete_task("tone")
     with join_store(place) as opened, open_samples(opened.database, [KEY]) as samples:
         assert samples.sweeper._ids() == []

@@ -16,7 +16,7 @@ from servers import Task, store, wait_until
 
 KEY = Fernet.generate_key().decode()
 WORDS = "late broken parcel lovely good screen bad refund help great invoice password".split()
-TEXTS = [f"{one} {other} please" for one in WORDS[:4] for other in WORDS[4:]]
+TEXTS = [f"{word} {other} please" for word in WORDS[:4] for other in WORDS[4:]]
 TONE = [Task(seed=seed, labels=["a", "b", "c"]) for seed in (1, 2, 3)]
 TOPICS = Task(seed=4, task_type="multi_label", labels=["x", "y", "z"])
 QUEUE = "/v1/tasks/tone/review"
@@ -66,9 +66,9 @@ def mean_to(runtime, alias, versions):
 
 
 def queue(runtime, query="limit=100", task="tone"):
-    found = ask(runtime, "GET", f"/v1/tasks/{task}/review?{query}")
-    assert found.status_code == 200, found.text
-    return found.json()
+    answer = ask(runtime, "GET", f"/v1/tasks/{task}/review?{query}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
 
 def margin(task, text):
@@ -77,39 +77,39 @@ def margin(task, text):
 
 
 def test_by_margin_the_least_certain_text_comes_first(still):
-    found = queue(still)
+    page = queue(still)
     expected = sorted(TEXTS, key=lambda text: margin(TONE[0], text))
-    assert [one["text"] for one in found["items"]] == expected
-    assert (found["task_type"], found["labels"], found["compared"]) == ("single_label", ["a", "b", "c"], len(TEXTS))
-    for one in found["items"]:
-        assert one["answers"][0]["scores"] == pytest.approx(TONE[0].scores(one["text"]), abs=1e-4)
+    assert [item["text"] for item in page["items"]] == expected
+    assert (page["task_type"], page["labels"], page["compared"]) == ("single_label", ["a", "b", "c"], len(TEXTS))
+    for item in page["items"]:
+        assert item["answers"][0]["scores"] == pytest.approx(TONE[0].scores(item["text"]), abs=1e-4)
     assert len(queue(still, "limit=3")["items"]) == 3
 
 
 def test_of_a_multi_label_task_a_score_beside_its_threshold_comes_first(still):
     items = queue(still, task="topics")["items"]
-    distances = [min(abs(score - 0.5) for score in one["answers"][0]["scores"].values()) for one in items]
+    distances = [min(abs(score - 0.5) for score in item["answers"][0]["scores"].values()) for item in items]
     assert distances == sorted(distances)
     assert len(items) == len(TEXTS)
 
 
 def test_by_disagreement_texts_come_first_on_which_versions_differ(runtime):
     mean_to(runtime, "live", {1: 50, 2: 30, 3: 20})
-    found = [one["text"] for one in queue(runtime, "by=disagreement&limit=100")["items"]]
+    texts = [item["text"] for item in queue(runtime, "by=disagreement&limit=100")["items"]]
 
     def key(text):
         answers = [max(task.scores(text), key=task.scores(text).get) for task in TONE]
-        return max(answers.count(one) for one in answers), margin(TONE[0], text)
+        return max(answers.count(answer) for answer in answers), margin(TONE[0], text)
 
-    assert found == sorted(TEXTS, key=key)
+    assert texts == sorted(TEXTS, key=key)
     assert len({key(text)[0] for text in TEXTS}) > 1
 
 
 def test_a_queue_is_chosen_from_the_latest_texts(still, monkeypatch):
     monkeypatch.setattr(reviews, "MAX_COMPARED", 3)
-    found = queue(still)
-    assert found["compared"] == 3
-    assert {one["text"] for one in found["items"]} == {*TEXTS[-3:]}
+    page = queue(still)
+    assert page["compared"] == 3
+    assert {item["text"] for item in page["items"]} == {*TEXTS[-3:]}
 
 
 def test_a_queue_is_a_request_of_its_readers_quotas(runtime):
@@ -134,8 +134,8 @@ def test_a_text_of_more_windows_than_a_version_reads_keeps_no_others_from_the_qu
         ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": [*TEXTS[:3], endless, *TEXTS[3:6]]})
         wait_until(lambda: service(runtime).store.count("tone") == 7)
         mean_to(runtime, "live", {1: 50, 2: 50})
-        found = queue(runtime)
-    assert {one["text"] for one in found["items"]} == {*TEXTS[:6]}
+        page = queue(runtime)
+    assert {item["text"] for item in page["items"]} == {*TEXTS[:6]}
 
 
 def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):
@@ -187,7 +187,7 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
         {"task": "tone", "text": "a text of no answer", "label": "a", "kind": "correction"},
     ]
     assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
-    assert [one["id"] for one in queue(runtime)["items"]] == [one["id"] for one in rest]
+    assert [item["id"] for item in queue(runtime)["items"]] == [item["id"] for item in rest]
     pages = pages_of(runtime, "feedback", "limit=2")
     assert [len(page) for page in pages] == [2, 2, 0]
     rows = {row["text"]: (row["kind"], row["label"], row.get("explanation")) for page in pages for row in page}
@@ -217,7 +217,7 @@ def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
     assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
     for task, field in (("names", "spans"), ("topics", "labels")):
         [[row]] = pages_of(runtime, "feedback", "limit=2", task)
-        [right] = [one["right"] for one in pages_of(runtime, "sample-rows", "limit=50", task)[0] if one.get("right")]
+        [right] = [row["right"] for row in pages_of(runtime, "sample-rows", "limit=50", task)[0] if row.get("right")]
         for shown in (row, right):
             assert {name: shown.get(name) for name in ("label", "labels", "spans", "value")} == {
                 **dict.fromkeys(("label", "labels", "spans", "value")),
@@ -226,10 +226,10 @@ def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
 
 
 def pages_of(runtime, path, query, task="tone"):
-    found, after = [], ""
+    rows_of_pages, after = [], ""
     while after is not None:
         page = get(runtime, f"/v1/tasks/{task}/{path}?{query}&after={after}").json()
         [rows] = [value for value in page.values() if isinstance(value, list)]
-        found.append(rows)
+        rows_of_pages.append(rows)
         after = page.get("next")
-    return found
+    return rows_of_pages

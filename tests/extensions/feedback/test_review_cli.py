@@ -80,21 +80,21 @@ def text_of(tool, record):
 @pytest.mark.parametrize("tool", ["label-studio", "argilla"])
 def test_the_queue_comes_back_as_feedback(server, client, ids, tmp_path, tool):
     queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
-    said = done(server, "review", "tone", "--out", queue, "--tool", tool, "--by", "margin", "--limit", 4)
-    assert said == f"4 texts in {queue}; labels: complaint, question, praise\n"
+    printed = done(server, "review", "tone", "--out", queue, "--tool", tool, "--by", "margin", "--limit", 4)
+    assert printed == f"4 texts in {queue}; labels: complaint, question, praise\n"
     records = json.loads(queue.read_text())
 
     def margin(text):
         second, best = sorted(TONE.scores(text).values())[-2:]
         return best - second
 
-    assert [text_of(tool, one) for one in records] == sorted(TEXTS, key=margin)[:4]
+    assert [text_of(tool, item) for item in records] == sorted(TEXTS, key=margin)[:4]
 
     client.delete_sample("tone", f"{ids['tone']}/{TEXTS.index(text_of(tool, records[1]))}")
-    back = [answered(tool, one, "praise") for one in records[:2]] + [unanswered(tool, one) for one in records[2:]]
+    back = [answered(tool, item, "praise") for item in records[:2]] + [unanswered(tool, item) for item in records[2:]]
     labeled.write_text(json.dumps(back))
-    said = done(server, "review", "tone", "--in", labeled, "--tool", tool)
-    assert said == "tone: feedback on 1 texts; skipped: 2 without a label, 1 no longer kept\n"
+    printed = done(server, "review", "tone", "--in", labeled, "--tool", tool)
+    assert printed == "tone: feedback on 1 texts; skipped: 2 without a label, 1 no longer kept\n"
     [row] = client.feedback_rows("tone")
     [id] = [f"{ids['tone']}/{n}" for n, text in enumerate(TEXTS) if text == text_of(tool, records[0])]
     assert (row.identifier, row.text, row.label, row.kind) == (id, text_of(tool, records[0]), "praise", "review")
@@ -102,7 +102,7 @@ def test_the_queue_comes_back_as_feedback(server, client, ids, tmp_path, tool):
     done(server, "review", "tone", "--in", labeled, "--tool", tool)
     assert len(client.feedback_rows("tone")) == 1
     done(server, "review", "tone", "--out", queue, "--tool", tool)
-    assert row.text not in [text_of(tool, one) for one in json.loads(queue.read_text())]
+    assert row.text not in [text_of(tool, item) for item in json.loads(queue.read_text())]
 
 
 def test_the_example_of_the_page(server, client, ids, tmp_path):
@@ -110,7 +110,7 @@ def test_the_example_of_the_page(server, client, ids, tmp_path):
     lines = re.findall(r"^onebert .* tone .*(?:queue|labeled).*$", PAGE, re.MULTILINE)
     out, back = (re.sub(r"(\w+\.\w+)", rf"{tmp_path}/\1", line).split()[1:] for line in lines)
     done(server, *out)
-    labeled.write_text(json.dumps([answered("label-studio", one, "praise") for one in json.loads(queue.read_text())]))
+    labeled.write_text(json.dumps([answered("label-studio", item, "praise") for item in json.loads(queue.read_text())]))
     assert done(server, *back) == "tone: feedback on 5 texts\n"
     assert {row.id: row.right.label for row in client.sample_rows("tone").samples} == {
         f"{ids['tone']}/{n}": "praise" for n in range(5)
@@ -121,7 +121,7 @@ def test_the_example_of_the_page(server, client, ids, tmp_path):
 def test_several_labels_and_people_who_disagree(server, client, ids, tmp_path, tool):
     queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
     done(server, "review", "topics", "--out", queue, "--tool", tool)
-    both, none, other = (answered(tool, one, []) for one in json.loads(queue.read_text())[:3])
+    both, none, other = (answered(tool, item, []) for item in json.loads(queue.read_text())[:3])
     both = answered(tool, both, ["late", "size"])
     first, second = answered(tool, other, ["late"]), answered(tool, other, ["size"])
     if tool == "argilla":
@@ -129,8 +129,8 @@ def test_several_labels_and_people_who_disagree(server, client, ids, tmp_path, t
     else:
         first["annotations"] += second["annotations"]
     labeled.write_text(json.dumps([both, none, first]))
-    said = done(server, "review", "topics", "--in", labeled, "--tool", tool)
-    assert said == "topics: feedback on 2 texts; skipped: 1 on which people disagree\n"
+    printed = done(server, "review", "topics", "--in", labeled, "--tool", tool)
+    assert printed == "topics: feedback on 2 texts; skipped: 1 on which people disagree\n"
     assert {row.text: row.labels for row in client.feedback_rows("topics")} == {
         text_of(tool, both): ["late", "size"],
         text_of(tool, none): [],
@@ -161,10 +161,10 @@ def test_a_text_that_is_in_the_file_twice_is_one_that_people_may_disagree_on(ser
     done(server, "review", "tone", "--out", queue, "--tool", tool)
     agreed, disputed, open_ = json.loads(queue.read_text())[:3]
     labels = [(agreed, "praise"), (disputed, "praise"), (open_, "question"), (agreed, "praise"), (disputed, "question")]
-    records = [answered(tool, one, label) for one, label in labels] + [unanswered(tool, open_)]
+    records = [answered(tool, sent, label) for sent, label in labels] + [unanswered(tool, open_)]
     labeled.write_text(json.dumps(records))
-    said = done(server, "review", "tone", "--in", labeled, "--tool", tool)
-    assert said == "tone: feedback on 2 texts; skipped: 1 on which people disagree\n"
+    printed = done(server, "review", "tone", "--in", labeled, "--tool", tool)
+    assert printed == "tone: feedback on 2 texts; skipped: 1 on which people disagree\n"
     assert {row.text: row.label for row in client.feedback_rows("tone")} == {
         text_of(tool, agreed): "praise",
         text_of(tool, open_): "question",
@@ -196,8 +196,8 @@ def test_spans_become_feedback_and_what_the_server_refuses_is_counted(server, cl
     ]
     labeled = tmp_path / "labeled.json"
     labeled.write_text(json.dumps([*records, {"data": {"text": "no id"}, "annotations": []}]))
-    said = done(server, "review", "names", "--in", labeled, "--tool", "label-studio")
-    assert said.startswith("names: feedback on 2 texts; skipped: ")
+    printed = done(server, "review", "names", "--in", labeled, "--tool", "label-studio")
+    assert printed.startswith("names: feedback on 2 texts; skipped: ")
     for reason in (
         "1 on which people disagree",
         "1 unreadable (data.id: Field required)",
@@ -205,7 +205,7 @@ def test_spans_become_feedback_and_what_the_server_refuses_is_counted(server, cl
         "1 unreadable (a span's own text is elsewhere: its start and end count no code points)",
         "1 refused (the span from 0 to 8 overlaps another one)",
     ):
-        assert reason in said
+        assert reason in printed
     rows = {row.text: row.spans for row in client.feedback_rows("names")}
     assert {text: [(span.start, span.end, span.label) for span in spans] for text, spans in rows.items()} == {
         TEXTS[0]: [(4, 10, "X")],
@@ -216,8 +216,8 @@ def test_spans_become_feedback_and_what_the_server_refuses_is_counted(server, cl
 @pytest.mark.parametrize("tool", ["label-studio", "argilla"])
 def test_a_queue_with_entities_comes_back_as_it_went_out(server, client, ids, tmp_path, tool):
     queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
-    said = done(server, "review", "names", "--out", queue, "--tool", tool)
-    assert said == f"5 texts in {queue}; labels: X\n"
+    printed = done(server, "review", "names", "--out", queue, "--tool", tool)
+    assert printed == f"5 texts in {queue}; labels: X\n"
     accepted = []
     for record in json.loads(queue.read_text()):
         if tool == "argilla":

@@ -26,8 +26,8 @@ def test_verdicts_as_the_page_has_them(server, client, onebert):
     assert "shadow 2 began" in succeeded(onebert(*shadow, "--url", server.url))[0]
     labels = []
     for ref in ("tone@1", "tone@2"):
-        found = client.send("POST", f"/v1/tasks/{ref}/classify", json={"inputs": TEXTS}).json()["results"]
-        labels.append([one["label"] for one in found])
+        results = client.send("POST", f"/v1/tasks/{ref}/classify", json={"inputs": TEXTS}).json()["results"]
+        labels.append([result["label"] for result in results])
     both = list(zip(TEXTS, *labels, strict=True))
     won = [(text, right) for text, wrong, right in both if right != wrong][:9]
     alike = [(text, right) for text, other, right in both if right == other][:6]

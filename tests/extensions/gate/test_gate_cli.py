@@ -14,7 +14,7 @@ from servers import Task, run_onebert
 PAGE = (Path(__file__).parents[3] / "docs/guide/release.md").read_text(encoding="utf-8").partition("\n## Gates\n")[2]
 LABELS = ["complaint", "question", "praise"]
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
-TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+TEXTS = [f"{word} {other}" for word in WORDS[:6] for other in WORDS[6:]]
 
 
 def answer(task, text):

@@ -19,7 +19,7 @@ from onebert_store.errors import InvalidInput
 
 LABELS = ("bad", "good", "odd")
 ONE = st.sampled_from(LABELS)
-SEVERAL = st.lists(st.sampled_from(LABELS), unique=True).map(lambda one: tuple(sorted(one)))
+SEVERAL = st.lists(st.sampled_from(LABELS), unique=True).map(lambda drawn: tuple(sorted(drawn)))
 FLOORS = {"accuracy": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
 
 
@@ -30,12 +30,12 @@ def gate(**rules):
 def sides(answers, least=1):
     """Right answers, those of a candidate, and those of live."""
     rows = st.lists(st.tuples(answers, answers, answers), min_size=least, max_size=40)
-    return rows.map(lambda found: zip(*found, strict=True))
+    return rows.map(lambda answers: zip(*answers, strict=True))
 
 
 @given(sides(ONE))
-def test_scores_of_single_labels_are_those_of_scikit_learn(found):
-    right, candidate, live = map(list, found)
+def test_scores_of_single_labels_are_those_of_scikit_learn(rows):
+    right, candidate, live = map(list, rows)
     scores = measure(gate(min=FLOORS), JudgedRows(right, candidate, live)).scores
     assert scores["accuracy"] == pytest.approx(accuracy_score(right, candidate))
     present = sorted({*right, *candidate})
@@ -45,8 +45,8 @@ def test_scores_of_single_labels_are_those_of_scikit_learn(found):
 
 
 @given(sides(SEVERAL))
-def test_scores_of_several_labels_are_those_of_scikit_learn(found):
-    right, candidate, live = map(list, found)
+def test_scores_of_several_labels_are_those_of_scikit_learn(rows):
+    right, candidate, live = map(list, rows)
     scores = measure(gate(min=FLOORS), JudgedRows(right, candidate, live)).scores
     table = MultiLabelBinarizer(classes=LABELS)
     ones, others = table.fit_transform(right), table.transform(candidate)
@@ -57,12 +57,12 @@ def test_scores_of_several_labels_are_those_of_scikit_learn(found):
         assert scores[f"{average}_f1"] == pytest.approx(expected)
 
 
-NUMBERS = st.floats(-5, 5).map(lambda one: round(one, 2))
+NUMBERS = st.floats(-5, 5).map(lambda drawn: round(drawn, 2))
 
 
 @given(sides(NUMBERS, least=2))
-def test_scores_of_numbers_are_those_of_scipy(found):
-    right, candidate, _ = map(list, found)
+def test_scores_of_numbers_are_those_of_scipy(rows):
+    right, candidate, _ = map(list, rows)
     rules = gate(min={"pearson": 0.0, "spearman": 0.0})
     scores = measure(rules, JudgedRows(right, candidate, None)).scores
     varies = len(set(right)) > 1 and len(set(candidate)) > 1
@@ -79,8 +79,8 @@ def test_scores_of_numbers_are_those_of_scipy(found):
 def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
     right, candidate, live, countries = map(list, zip(*rows, strict=True))
     rules = gate(max={"flips": bound}, slices={"columns": ["country"], "worst_drop": bound})
-    numbers = measure(rules, JudgedRows(right, candidate, live, [{"country": one} for one in countries]))
-    flips = len([1 for one, other in zip(candidate, live, strict=True) if one != other])
+    numbers = measure(rules, JudgedRows(right, candidate, live, [{"country": check} for check in countries]))
+    flips = len([1 for check, other in zip(candidate, live, strict=True) if check != other])
     assert numbers.flips == flips
     drops, judged = {}, [country for country, count in Counter(countries).items() if count >= 20]
     for country in judged:
@@ -89,13 +89,13 @@ def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
         proven = losses > wins and binomtest(wins, wins + losses).pvalue <= 0.05 / len(judged)
         drops[country] = (losses - wins) / len(pairs) if proven else 0.0
     worst = max(drops.values(), default=0.0)
-    assert Counter({one.value: one.rows for one in numbers.slices}) == Counter(countries)
-    checks = {one.name: one for one in checks_of(rules, numbers, 0)}
+    assert Counter({check.value: check.rows for check in numbers.slices}) == Counter(countries)
+    checks = {check.name: check for check in checks_of(rules, numbers, 0)}
     assert checks["max.flips"].passed == (flips <= bound * len(rows) or flips / len(rows) <= bound)
     assert checks["slices.worst_drop"].value == worst
     assert checks["slices.worst_drop"].passed == (worst <= bound)
     # A task's first version has nothing to be compared with.
-    alone = [one.name for one in checks_of(rules, measure(rules, JudgedRows(right, candidate)), 0)]
+    alone = [check.name for check in checks_of(rules, measure(rules, JudgedRows(right, candidate)), 0)]
     assert alone == ["min.accuracy"]
 
 
@@ -103,24 +103,24 @@ def test_a_share_of_exactly_the_bound_passes():
     rules = gate(min={"accuracy": 0.9}, max={"flips": 0.1})
     right = ["good"] * 10
     numbers = measure(rules, JudgedRows(right, [*right[1:], "bad"], right))
-    assert [one.passed for one in checks_of(rules, numbers, 0)] == [True, True]
+    assert [check.passed for check in checks_of(rules, numbers, 0)] == [True, True]
     numbers = measure(rules, JudgedRows(right, [*right[2:], "bad", "bad"], right))
-    assert [one.passed for one in checks_of(rules, numbers, 0)] == [False, False]
+    assert [check.passed for check in checks_of(rules, numbers, 0)] == [False, False]
 
 
 def test_wrong_rows_begin_with_those_that_were_right_before():
     right, candidate, live = ["a", "b", "c", "d"], ["a", "x", "x", None], ["a", "x", "c", "x"]
-    found = wrong_rows(JudgedRows(right, candidate, live))
-    assert [(one.row, one.candidate, one.live) for one in found] == [(3, "x", "c"), (2, "x", "x"), (4, None, "x")]
+    wrong = wrong_rows(JudgedRows(right, candidate, live))
+    assert [(row.row, row.candidate, row.live) for row in wrong] == [(3, "x", "c"), (2, "x", "x"), (4, None, "x")]
     far = wrong_rows(JudgedRows([1.0, 2.0, 3.0], [1.5, 4.0, 3.0]))
-    assert [one.row for one in far] == [2, 1]
+    assert [row.row for row in far] == [2, 1]
 
 
 def test_must_is_about_whole_answers():
     must = [{"text": "a", "label": "good"}, {"text": "b", "label": ["late", "big"]}, {"text": "c", "label": "bad"}]
     rules = gate(must=must)
-    found = missed(rules, ["good", ("big", "late"), None])
-    assert [(one.row, one.right, one.candidate) for one in found] == [(3, "bad", None)]
+    misses = missed(rules, ["good", ("big", "late"), None])
+    assert [(miss.row, miss.right, miss.candidate) for miss in misses] == [(3, "bad", None)]
     assert checks_of(gate(must=must, min=None), None, 1)[0].passed is False
 
 
@@ -147,7 +147,7 @@ def test_a_file_and_the_same_rules_as_json_have_one_digest():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "a gate has min, max, slices or must"),
         ("[min]", "must name a metric"),
@@ -160,8 +160,8 @@ def test_a_file_and_the_same_rules_as_json_have_one_digest():
         ("pinned = 'sha256:12'\n[min]\naccuracy = 1", "pinned"),
     ],
 )
-def test_rules_that_are_no_gate_are_refused(content, said):
-    with pytest.raises((ValidationError, InvalidInput), match=said):
+def test_rules_that_are_no_gate_are_refused(content, message):
+    with pytest.raises((ValidationError, InvalidInput), match=message):
         Gate.model_validate(tomllib.loads(content))
 
 
@@ -172,13 +172,13 @@ def test_a_gate_is_pinned_to_its_rows_in_their_order():
     pinned = pin(gate(), ROWS)
     assert pinned.pinned == digest_of_rows(ROWS) != digest_of_rows(ROWS[::-1])
     assert pin(pinned, ROWS) == pinned
-    for rules, rows, said in [
+    for rules, rows, message in [
         (pinned, ROWS[:1], "pinned to other rows"),
         (gate(), (), "are about rows"),
         (pinned, (), "are about rows"),
         (gate(min=None, must=[{"text": "a", "label": "x"}]), ROWS, "rows are for min"),
     ]:
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             pin(rules, rows)
 
 
@@ -187,8 +187,8 @@ ENTITIES = st.lists(st.sampled_from([CITY, PERSON, (3, 7, "person")]), unique_by
 
 
 @given(sides(ENTITIES))
-def test_entity_f1_is_that_of_seqeval(found):
-    right, candidate, _ = map(list, found)
+def test_entity_f1_is_that_of_seqeval(rows):
+    right, candidate, _ = map(list, rows)
     scores = measure(gate(min={"entity_f1": 0.5}), JudgedRows(right, candidate, None)).scores
 
     def tags(spans):
@@ -210,7 +210,7 @@ def test_rules_and_rows_fit_the_task_type():
     gate().check_rows(ROWS, "single_label")
     number = [PinnedRow(text="a", label=1)]
     gate(min={"pearson": 0.5}).check_rows(number, "regression")
-    many = [PinnedRow(text="a", label="x", slices={"country": str(one)}) for one in range(257)]
+    many = [PinnedRow(text="a", label="x", slices={"country": str(number)}) for number in range(257)]
     sliced = gate(slices={"columns": ["country"], "worst_drop": 0.1})
     for refused in (
         lambda: gate().check_type("token"),

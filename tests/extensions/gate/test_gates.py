@@ -18,7 +18,7 @@ from servers import Task, store
 from tenants import Asker, tenants_runtime
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
-TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+TEXTS = [f"{word} {other}" for word in WORDS[:6] for other in WORDS[6:]]
 OLD, NEW = Task(seed=1), Task(seed=2)
 GATE = "/v1/tasks/tone/gate"
 
@@ -97,10 +97,10 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
     gate = Gate.model_validate(rules)
     numbers = measure(gate, JudgedRows(right, candidate, before, slices))
     assert report["numbers"] == numbers.model_dump()
-    expected = [one.model_dump() for one in checks_of(gate, numbers, 0)]
+    expected = [entry.model_dump() for entry in checks_of(gate, numbers, 0)]
     assert report["checks"][:3] == expected
     assert not report["checks"][-1]["passed"]
-    assert [one["right"] for one in report["must"]][-1] == "no such label"
+    assert [entry["right"] for entry in report["must"]][-1] == "no such label"
     assert (report["candidate"]["version"], report["live"]["version"]) == (2, 1)
     # Rows that were right before come first; a report holds no text.
     first = report["worst"][0]
@@ -126,8 +126,8 @@ def test_a_move_is_forced_with_a_message_that_trail_and_log_keep(runtime, caplog
     for path in ("tone/versions/3?message=no%20use", "other?message=no%20use%20either"):
         assert ask(runtime, "DELETE", f"/v1/tasks/{path}").status_code == 204
     assert ask(runtime, "DELETE", "/v1/tasks/tone/versions/2?message=a%0Ab").status_code == 422
-    kept = ("action", "version", "reason", "past_gate", "failed")
-    trail = [tuple(map(change.get, kept)) for change in get(runtime, "/v1/audit").json()["changes"]]
+    columns = ("action", "version", "reason", "past_gate", "failed")
+    trail = [tuple(map(change.get, columns)) for change in get(runtime, "/v1/audit").json()["changes"]]
     assert trail[-7:] == [
         ("set-gate", None, None, False, None),
         ("promote", 2, "labels were wrong", True, failed),
@@ -290,7 +290,7 @@ def test_a_deleted_gate_refuses_nothing(runtime):
     assert ask(runtime, "DELETE", GATE).status_code == 204
     assert ask(runtime, "DELETE", GATE).json()["code"] == "gate-not-found"
     assert move(runtime, 2).status_code == 200
-    actions = [one["action"] for one in get(runtime, "/v1/audit?task=tone").json()["changes"]]
+    actions = [change["action"] for change in get(runtime, "/v1/audit?task=tone").json()["changes"]]
     assert actions[-3:] == ["set-gate", "delete-gate", "promote"]
 
 

@@ -40,23 +40,23 @@ def runtime(tmp_path):
 def test_a_shadow_computes_what_was_answered_and_is_compared_label_by_label(runtime):
     move(runtime, {"version": 1, "shadow": [{"version": 2}, {"version": 3}]})
     answers = [classify(runtime, text) for text in TEXTS * 3]
-    assert {one["version"] for one in answers} == {1}
+    assert {counts["version"] for counts in answers} == {1}
     best = [[max(scores, key=scores.get) for scores in map(task.scores, TEXTS)] for task in TASKS]
 
     def agreements():
         return get(runtime, f"{LIVE}/shadows").json()["shadows"]
 
-    wait_until(lambda: all(one["answers"] == 3 * len(TEXTS) for one in agreements()))
-    for one, shadow in zip(agreements(), (2, 3), strict=True):
+    wait_until(lambda: all(counts["answers"] == 3 * len(TEXTS) for counts in agreements()))
+    for counts, shadow in zip(agreements(), (2, 3), strict=True):
         pairs = Counter(zip(best[0], best[shadow - 1], strict=True))
-        assert (one["version"], one["shadow"], one["left_out"]) == (1, shadow, 0)
-        assert one["same"] == 3 * sum(count for (a, b), count in pairs.items() if a == b)
-        assert {(two["label"], two["shadow"]): two["answers"] for two in one["labels"]} == {
+        assert (counts["version"], counts["shadow"], counts["left_out"]) == (1, shadow, 0)
+        assert counts["same"] == 3 * sum(count for (a, b), count in pairs.items() if a == b)
+        assert {(two["label"], two["shadow"]): two["answers"] for two in counts["labels"]} == {
             pair: 3 * count for pair, count in pairs.items()
         }
-    assert any(one["same"] < one["answers"] for one in agreements()), "random tasks differ on some text"
+    assert any(counts["same"] < counts["answers"] for counts in agreements()), "random tasks differ on some text"
     lines = get(runtime, "/metrics").text.splitlines()
-    same = next(one for one in agreements() if one["shadow"] == 2)["same"]
+    same = next(counts for counts in agreements() if counts["shadow"] == 2)["same"]
     assert f'onebert_shadow_answers_total{{same="true",shadow="2",task="tone",version="1"}} {float(same)}' in lines
 
 
@@ -92,11 +92,11 @@ def test_many_requests_at_once_are_all_compared_and_no_pin_is_left(runtime):
             await shadows_ended(runtime)
             return answers
 
-    assert {one.status_code for one in asyncio.run(flood())} == {200}
+    assert {answer.status_code for answer in asyncio.run(flood())} == {200}
 
     def counted():
-        [one] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
-        return one["answers"] + one["left_out"]
+        [shadow] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        return shadow["answers"] + shadow["left_out"]
 
     wait_until(lambda: counted() == 20 * len(TEXTS))
     wait_until(lambda: not any(host.bank.uses.any() for host in runtime.hosts))
@@ -110,8 +110,8 @@ def test_questions_of_a_shadow_that_is_not_in_memory_are_left_out_and_it_comes_b
             runtime.directory.evict().release()
     for _ in range(3):
         classify(runtime)
-    [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
-    assert found["left_out"] >= 1
+    [counts] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+    assert counts["left_out"] >= 1
     wait_until(lambda: shadow.state is State.RESIDENT)
     wait_until(lambda: classify(runtime) and get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"])
 
@@ -137,8 +137,8 @@ def test_a_text_in_which_a_base_finds_no_token_is_no_question_for_its_shadow_or_
         answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": "\ufffd"})
         assert answer.status_code == status, answer.text
         wait_until(lambda: not any(host.bank.uses.any() for host in runtime.hosts))
-        [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
-        assert (found["answers"], found["left_out"]) == (0, int(status == 200))
+        [shadow] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        assert (shadow["answers"], shadow["left_out"]) == (0, int(status == 200))
 
 
 KEYS = {"owner": Principal("key:owner", EVERY_SCOPE, ("*",), quotas=Quotas(tokens=0.001)), "other": root("key:other")}
@@ -155,8 +155,8 @@ def test_a_shadow_counts_against_the_quotas_of_whoever_set_it_also_when_that_key
         return ask_as(runtime, name, "POST", "/v1/tasks/tone/classify", {"inputs": TEXTS}).status_code
 
     def agreement(runtime):
-        [one] = ask_as(runtime, "other", "GET", f"{LIVE}/shadows").json()["shadows"]
-        return one["answers"], one["left_out"]
+        [shadow] = ask_as(runtime, "other", "GET", f"{LIVE}/shadows").json()["shadows"]
+        return shadow["answers"], shadow["left_out"]
 
     with opened_with_tasks(tmp_path) as runtime:
         keys(runtime, *KEYS)

@@ -54,10 +54,12 @@ def post(client, task, examples):
 
 def worker_of(server):
     """The process of the server that trains."""
-    found = [
-        one for one in server.children() if b"onebert_training.worker" in Path(f"/proc/{one}/cmdline").read_bytes()
+    workers = [
+        child
+        for child in server.children()
+        if b"onebert_training.worker" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
-    return found[0] if found else None
+    return workers[0] if workers else None
 
 
 def unread(process):
@@ -79,7 +81,7 @@ def stopped(process):
 
 
 def labels(client, ref, examples):
-    return [one["label"] for one in client.classify(ref, [text for text, _ in examples])["results"]]
+    return [result["label"] for result in client.classify(ref, [text for text, _ in examples])["results"]]
 
 
 @pytest.mark.slow
@@ -131,11 +133,11 @@ def test_examples_with_several_labels_make_a_multi_label_task(server, client):
         for thing in THINGS
     ]
     assert {len(labels) for _, labels in rows} == {0, 1, 2}
-    with Client(server.url) as own:
-        made = own.create_from_examples("several", rows)
+    with Client(server.url) as web:
+        made = web.create_from_examples("several", rows)
         assert made.live
-        assert own.version("several", 1).task_type == "multi_label"
-        answers = own.classify("several", [text for text, _ in rows])
+        assert web.version("several", 1).task_type == "multi_label"
+        answers = web.classify("several", [text for text, _ in rows])
     right = [sorted(answer.labels or ()) == sorted(labels) for answer, (_, labels) in zip(answers, rows, strict=True)]
     assert sum(right) > 0.9 * len(rows)
 
@@ -149,10 +151,10 @@ def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server
 
 
 def test_label_names_alone_give_a_served_task(server, client):
-    with Client(server.url) as own:
-        made = own.create_from_labels("named", [*WORDS])
+    with Client(server.url) as web:
+        made = web.create_from_labels("named", [*WORDS])
         assert (made.version, made.live, made.score) == (1, True, None)
-        assert own.create_from_labels("named", [*WORDS]).version == 1
+        assert web.create_from_labels("named", [*WORDS]).version == 1
     # The vector of a name is nearest to itself.
     assert labels(client, "named", [(word, word) for word in WORDS]) == [*WORDS]
     made = post(client, "named", EXAMPLES).json()
@@ -163,21 +165,21 @@ def test_label_names_alone_give_a_served_task(server, client):
 
 def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
     described = {label: f"{word} {word}" for label, word in zip(("a", "b", "c"), WORDS, strict=False)}
-    with Client(server.url) as own:
-        assert own.create_from_labels("described", described).live
+    with Client(server.url) as web:
+        assert web.create_from_labels("described", described).live
         asked = [(text, label) for label, text in described.items()]
         assert labels(client, "described", asked) == [*described]
         # The same version as if the descriptions, or the names as words, had been sent as examples.
         names = [*dict.fromkeys(label for _, label in EXAMPLES)]
         for task, words in (("both", {label: f"it is {label}" for label in names}), ("by-name", names)):
-            both = own.create_from_examples(task, EXAMPLES, labels=words)
+            both = web.create_from_examples(task, EXAMPLES, labels=words)
             texts = words.values() if isinstance(words, dict) else names
-            plain = own.create_from_examples(task, [*EXAMPLES, *zip(texts, names, strict=True)])
+            plain = web.create_from_examples(task, [*EXAMPLES, *zip(texts, names, strict=True)])
             assert (both.version, both.digest, both.score) == (1, plain.digest, plain.score)
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({}, "give examples"),
         ({"examples": rows_of([("good", "a"), (" ", "b")])}, "examples.1.text"),
@@ -205,8 +207,8 @@ def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
         ({"examples": rows_of([("x", "\u2800 \ufe0f"), ("y", "b")])}, r"label: must have a visible character"),
     ],
 )
-def test_examples_and_labels_that_are_none_are_refused(server, client, body, said):
-    with pytest.raises(OneBertError, match=said):
+def test_examples_and_labels_that_are_none_are_refused(server, client, body, message):
+    with pytest.raises(OneBertError, match=message):
         client.send("POST", "/v1/tasks/bad/examples", json=body)
 
 

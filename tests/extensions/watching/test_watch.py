@@ -159,8 +159,8 @@ def registry(tmp_path):
 
 @contextmanager
 def started(counts, registry, versions, changed):
-    kept = WatchDocuments(registry.documents)
-    watch = Watch(counts, 1.0, kept, versions, versions, 10, lambda *change: changed.append(change))
+    documents = WatchDocuments(registry.documents)
+    watch = Watch(counts, 1.0, documents, versions, versions, 10, lambda *change: changed.append(change))
     counts.listeners.append(watch.count)
     watch.start()
     try:
@@ -268,17 +268,17 @@ def test_replicas_learn_one_reference_that_a_restart_does_not_forget(split, regi
 
 
 def test_what_is_kept_of_a_version_goes_with_it(registry):
-    kept = WatchDocuments(registry.documents)
+    documents = WatchDocuments(registry.documents)
     registry.add("tone", make_delta(2))
     for number in (1, 2):
-        kept.set_alarm(("tone", number), KeptAlarm.of(datetime.now(UTC), live_of(manifest_of().reference, 4)))
-    assert kept.alarms() == [("tone", 1), ("tone", 2)]
+        documents.set_alarm(("tone", number), KeptAlarm.of(datetime.now(UTC), live_of(manifest_of().reference, 4)))
+    assert documents.alarms() == [("tone", 1), ("tone", 2)]
     registry.delete_version("tone", 2)
-    assert kept.alarms() == [("tone", 1)]
+    assert documents.alarms() == [("tone", 1)]
     with pytest.raises(VersionNotFound):
-        kept.set_alarm(("tone", 2), None)
-    kept.set_alarm(("tone", 1), None)
-    assert kept.alarms() == []
+        documents.set_alarm(("tone", 2), None)
+    documents.set_alarm(("tone", 1), None)
+    assert documents.alarms() == []
 
 
 def test_an_alarm_ends_with_the_last_alias_of_its_version(counts, watch, versions, changed, monkeypatch):

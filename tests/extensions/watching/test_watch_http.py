@@ -46,7 +46,7 @@ def stream(of, count, share):
 def kinds_of(value):
     """The keys of an answer with the types of their values; of a list its first one."""
     if isinstance(value, dict):
-        return {name: kinds_of(one) for name, one in value.items()}
+        return {name: kinds_of(part) for name, part in value.items()}
     return [kinds_of(value[0])] if isinstance(value, list) else type(value)
 
 
@@ -95,10 +95,10 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
         assert watch()["answers"] == 1
         answers(texts=stream(watched, WINDOW - 1, 2), until=WINDOW)
         wait_until(lambda: watch()["window"] == WINDOW)
-        found = watch()
-        assert (found["state"], found["alarm_since"], found["aliases"]) == ("watched", None, ["live"])
-        assert [(one["reference"], one["live"]) for one in found["labels"]] == [(240, 400), (60, 100)]
-        assert sum(found["scores"]["live"]) == WINDOW
+        state = watch()
+        assert (state["state"], state["alarm_since"], state["aliases"]) == ("watched", None, ["live"])
+        assert [(label["reference"], label["live"]) for label in state["labels"]] == [(240, 400), (60, 100)]
+        assert sum(state["scores"]["live"]) == WINDOW
         # The request's own rules make other answers, which no reference has.
         answers(texts=TEXTS[:300], until=WINDOW, activation="sigmoid")
         answers(texts=TEXTS[:300], until=WINDOW, threshold=0.1)
@@ -106,16 +106,16 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
 
         answers(texts=stream(watched, WINDOW, 8), until=2 * WINDOW)
         wait_until(lambda: watch()["labels"][1]["live"] == 400)
-        found = watch()
-        assert found["alarm_since"] is not None
+        state = watch()
+        assert state["alarm_since"] is not None
         [example] = re.findall("```json\n(.+?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-        assert kinds_of(json.loads(example)["versions"][0]) == kinds_of(found)
-        assert found["p"] < 1e-6
+        assert kinds_of(json.loads(example)["versions"][0]) == kinds_of(state)
+        assert state["p"] < 1e-6
         shift, alarm = status()
         assert shift == alarm["shift"] == {"label": "label 0", "reference": 0.8, "live": 0.2}
-        assert (alarm["since"], alarm["version"]) == (found["alarm_since"], 1)
+        assert (alarm["since"], alarm["version"]) == (state["alarm_since"], 1)
         assert alarm["words"] == "other labels than its reference"
-        assert alarm["scores"].items() <= found["scores"].items()
+        assert alarm["scores"].items() <= state["scores"].items()
         assert server.metric("onebert_alarms ") == server.metric('onebert_task_alarm{task="tone",version="1"}') == 1
         assert server.metric('onebert_alarm_changes_total{state="on"}') == 1
 
@@ -145,9 +145,9 @@ def test_a_version_without_a_reference_learns_one(server, watched):
         for part in np.random.default_rng(0).permutation(TEXTS).reshape(-1, 48).tolist():
             client.send("POST", "/v1/tasks/plain/classify", json={"inputs": part})
         wait_until(lambda: watch()["state"] != "learning")
-        found = watch()
-    assert (found["split"], found["rows"]) == ("answers", 2 * WINDOW)
-    assert 0 < found["hears"] < 0.15
+        state = watch()
+    assert (state["split"], state["rows"]) == ("answers", 2 * WINDOW)
+    assert 0 < state["hears"] < 0.15
 
 
 @front_ends

@@ -42,8 +42,8 @@ def move(runtime, version, at, **body):
 
 
 def counted(runtime, result):
-    found = re.search(rf'^onebert_webhook_total{{result="{result}"}} (.+)', get(runtime, "/metrics").text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf'^onebert_webhook_total{{result="{result}"}} (.+)', get(runtime, "/metrics").text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 def test_moves_come_in_order_with_their_facts(tmp_path, receiver):
@@ -80,8 +80,8 @@ def test_a_receiver_that_was_down_gets_everything_once_it_is_back(tmp_path, rece
         assert receiver.moves == [("tone", "live", 1, 1), ("tune", "live", 1, 2)]
         assert receiver.taken[0] == receiver.refused[0]
         wait_until(lambda: counted(runtime, "failed") == len(receiver.refused))
-    said = [one.getMessage() for one in caplog.records if one.name == "onebert.webhooks"]
-    assert said == ["the receiver takes no webhooks, which wait: status 503", "the receiver takes webhooks again"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "onebert.webhooks"]
+    assert messages == ["the receiver takes no webhooks, which wait: status 503", "the receiver takes webhooks again"]
     assert KEY not in caplog.text
 
 
@@ -123,7 +123,7 @@ def test_a_message_that_is_refused_is_given_up_and_holds_up_no_other(tmp_path, r
         assert receiver.moves == [("calm", "live", 1, 1), ("mood", "live", 1, 3)]
         assert counted(runtime, "dead") == 2
         assert len(receiver.refused) == 2 * sender.MAX_REFUSALS
-    dead = [one.getMessage() for one in caplog.records if "gave up" in one.getMessage()]
+    dead = [record.getMessage() for record in caplog.records if "gave up" in record.getMessage()]
     assert [receiver.refused[at][0] in line for at, line in zip((0, -1), dead, strict=True)] == [True, True]
     assert "alias.moved change-2-" in dead[0]
     # A start knows what was given up.
@@ -191,10 +191,10 @@ def test_an_event_beyond_the_most_that_wait_is_dropped(tmp_path, receiver, monke
 def test_two_replicas_on_one_registry_send_each_move_once(tmp_path, receiver, postgres_url):
     with ExitStack() as stack:
         given = receiver.settings | {"registry": postgres_url}
-        one, other = (stack.enter_context(opened(tmp_path, **given)) for _ in range(2))
+        first, other = (stack.enter_context(opened(tmp_path, **given)) for _ in range(2))
         for number in range(10):
-            upload((one, other)[number % 2], f"task-{number}", Task(seed=1))
-        wait_until(lambda: counted(one, "sent") + counted(other, "sent") == 10)
+            upload((first, other)[number % 2], f"task-{number}", Task(seed=1))
+        wait_until(lambda: counted(first, "sent") + counted(other, "sent") == 10)
         assert receiver.moves == [(f"task-{number}", "live", 1, number + 1) for number in range(10)]
 
 
@@ -212,7 +212,7 @@ def test_the_pages_example_verifies_a_message(receiver):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"webhook_url": "https://example.org/x"}, "together"),
         ({"webhook_key": KEY}, "together"),
@@ -223,8 +223,8 @@ def test_the_pages_example_verifies_a_message(receiver):
         ({"webhook_url": "https://example.org", "webhook_key": KEY.removeprefix("whsec_")}, "24 to 64 bytes"),
     ],
 )
-def test_settings_that_break_a_rule_are_refused_without_their_value(given, said):
-    with pytest.raises(InvalidSettings, match=said) as caught:
+def test_settings_that_break_a_rule_are_refused_without_their_value(given, message):
+    with pytest.raises(InvalidSettings, match=message) as caught:
         load_settings(**given)
     assert "s3cret" not in caught.value.detail
     assert KEY not in caught.value.detail

@@ -19,10 +19,10 @@ def test_a_first_key_that_leaves_nobody_to_administer_is_refused(tmp_path):
         assert "--scope admin --tasks '*'" in done.stderr
         # The server is as open as it was.
         assert anybody.keys() == []
-        own = anybody.create_key("ops", ["admin"], ["*"])
+        made = anybody.create_key("ops", ["admin"], ["*"])
         with pytest.raises(Unauthorized):
             anybody.keys()
-        with Client(server.url, own.key) as admin:
+        with Client(server.url, made.key) as admin:
             admin.create_key("shop", ["classify"], ["*"])
             every = admin.keys()
             assert [key.name for key in every] == ["ops", "shop"]

@@ -74,12 +74,12 @@ def test_a_key_is_made_beside_the_server_and_revoked(server):
             client.classify("blue-tone", TEXT)
         with pytest.raises(Forbidden):
             client.push("acme-tone", Task(seed=2).file)
-        assert [one["name"] for one in client.tasks()] == ["acme-tone"]
-        [listed] = [one for one in json.loads(keys(server, "list", "--json")) if one["name"] == "app"]
+        assert [key["name"] for key in client.tasks()] == ["acme-tone"]
+        [listed] = [key for key in json.loads(keys(server, "list", "--json")) if key["name"] == "app"]
         assert (listed["state"], listed["scopes"], listed["tasks"]) == ("valid", ["classify"], ["acme-*"])
         keys(server, "revoke", listed["id"])
         wait_until(lambda: not any(works(client) for _ in range(8)))
-        [listed] = [one for one in json.loads(keys(server, "list", "--json")) if one["name"] == "app"]
+        [listed] = [key for key in json.loads(keys(server, "list", "--json")) if key["name"] == "app"]
         assert listed["state"] == "revoked"
 
 
@@ -116,14 +116,14 @@ def test_the_audit_trail_says_who_did_what_by_which_request(server, root):
     root.send("DELETE", "/v1/tasks/audited")
     every = root.send("GET", "/v1/audit?task=audited&limit=3").json()
     rest = root.send("GET", f"/v1/audit?task=audited&after={every['next']}").json()
-    found = every["changes"] + rest["changes"]
-    assert [one["action"] for one in found] == ["upload", "upload", "promote", "delete-task"]
-    assert (found[2]["before"], found[2]["version"], found[2]["request"]) == (1, 2, "the-move")
+    changes = every["changes"] + rest["changes"]
+    assert [change["action"] for change in changes] == ["upload", "upload", "promote", "delete-task"]
+    assert (changes[2]["before"], changes[2]["version"], changes[2]["request"]) == (1, 2, "the-move")
     assert rest["next"] is None
-    assert len({one["principal"] for one in found}) == 1
-    assert found[0]["principal"].startswith("key:")
+    assert len({change["principal"] for change in changes}) == 1
+    assert changes[0]["principal"].startswith("key:")
     printed = run_onebert("audit", "--task", "audited", "--json", data_dir=server.folder / "data").stdout
-    assert [json.loads(line)["seq"] for line in printed.splitlines()] == [one["seq"] for one in found]
+    assert [json.loads(line)["seq"] for line in printed.splitlines()] == [change["seq"] for change in changes]
     arguments = "audit", "--task", "audited", "--since", "1h"
     table = run_onebert(*arguments, data_dir=server.folder / "data", env={"COLUMNS": "200"}).stdout
     assert "the-move" in table
@@ -133,14 +133,14 @@ def test_the_audit_trail_says_who_did_what_by_which_request(server, root):
 def test_the_client_library_makes_lists_and_revokes_keys(ask, server):
     end = datetime.now(UTC) + timedelta(days=1)
     made = ask("create_key", "library", ["promote"], ["acme-*", "blue-*"], "acme-tone", KeyQuotas(tasks=3), end)
-    [listed] = [one for one in ask("keys") if one.id == made.id]
+    [listed] = [entry for entry in ask("keys") if entry.id == made.id]
     assert (listed.name, listed.scopes, listed.tasks) == ("library", ["promote"], ["acme-*", "blue-*"])
     assert (listed.default_task, listed.quotas, listed.state) == ("acme-tone", KeyQuotas(tasks=3), "valid")
     assert listed.expires_at == end
 
     def is_let_in():
         try:
-            return [one.name for one in ask("tasks", key=made.key)] == ["acme-tone", "blue-tone"]
+            return [task.name for task in ask("tasks", key=made.key)] == ["acme-tone", "blue-tone"]
         except KEPT_OUT:
             return False
 
@@ -150,9 +150,11 @@ def test_the_client_library_makes_lists_and_revokes_keys(ask, server):
             ask(method, key=made.key)
     ask("revoke_key", made.id)
     wait_until(lambda: not is_let_in())
-    assert [one.state for one in ask("keys") if one.id == made.id] == ["revoked"]
-    found = [one for one in ask("audit", 0, 1000, None, None, made.created_at) if one.key == f"library/{made.id}"]
-    assert [one.action for one in found] == ["mint-key", "revoke-key"]
+    assert [entry.state for entry in ask("keys") if entry.id == made.id] == ["revoked"]
+    changes = [
+        entry for entry in ask("audit", 0, 1000, None, None, made.created_at) if entry.key == f"library/{made.id}"
+    ]
+    assert [entry.action for entry in changes] == ["mint-key", "revoke-key"]
     with pytest.raises(KeyNotFound):
         ask("revoke_key", "000000000000")
 
@@ -167,7 +169,7 @@ def test_the_commands_do_over_http_what_they_do_in_the_store(server):
         wait_until(lambda: works(client))
         here = json.loads(run("keys", "list", "--json").stdout)
         assert here == json.loads(keys(server, "list", "--json"))
-        [listed] = [one for one in here if one["name"] == "remote"]
+        [listed] = [key for key in here if key["name"] == "remote"]
         assert (listed["state"], listed["quotas"]) == ("valid", {"requests": 2.5})
         done = run("keys", "revoke", listed["id"])
         assert done.stdout == f"key {listed['id']} is revoked\n"

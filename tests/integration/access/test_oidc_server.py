@@ -24,7 +24,7 @@ def test_tokens_of_the_issuer_are_principals(tmp_path, front_ends):
             now = int(time.time())
             with server.client(api_key=token(key, claims(now))) as alice:
                 assert alice.classify("acme-tone", TEXT)["task"] == "acme-tone"
-                assert [one["name"] for one in alice.tasks()] == ["acme-tone"]
+                assert [task["name"] for task in alice.tasks()] == ["acme-tone"]
                 with pytest.raises(TaskNotFound):
                     alice.classify("blue-tone", TEXT)
                 with pytest.raises(Forbidden):

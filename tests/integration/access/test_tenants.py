@@ -52,7 +52,7 @@ def classify_requests(name):
         yield "POST", "/v1/fanout", {"json": {"tasks": [ref], "text": TEXT}}
         for others in (["acme-tone"], ["acme-tone@7"], []):
             refs = [*others, ref, *others]
-            yield "POST", "/v1/classify", {"json": {"items": [{"task": one, "text": TEXT} for one in refs]}}
+            yield "POST", "/v1/classify", {"json": {"items": [{"task": ref, "text": TEXT} for ref in refs]}}
             yield "POST", "/v1/fanout", {"json": {"tasks": refs, "text": TEXT}}
     yield "POST", f"/v1/tasks/{name}/classify", {"json": {"inputs": {"text": "a", "text_pair": "b"}}}
 
@@ -61,9 +61,9 @@ def facade_requests(name):
     """Every façade, which is told the task by the path, by the header, and by both."""
     for path, body in (*QUESTIONS.items(), *SHARED.items()):
         for ref in (name, f"{name}@1", f"{name}@live", f"{name}@7", f"{name}@next"):
-            for one in paths_of(path):
-                own = {} if "{" in one else {"detector-id": ref}
-                yield "POST", one.format(task=ref, model=ref), {"json": body, "headers": own}
+            for address in paths_of(path):
+                headers = {} if "{" in address else {"detector-id": ref}
+                yield "POST", address.format(task=ref, model=ref), {"json": body, "headers": headers}
 
 
 def facade_looks(name):
@@ -110,7 +110,10 @@ def uploads(name):
 
 def assert_alike(asker, requests, names, key="key-of-acme"):
     for of_each in zip(*(requests(name) for name in names), strict=True):
-        answers = [seen(ask(asker, key, *one[:2], **one[2]), name) for one, name in zip(of_each, names, strict=True)]
+        answers = [
+            seen(ask(asker, key, *request[:2], **request[2]), name)
+            for request, name in zip(of_each, names, strict=True)
+        ]
         assert answers.count(answers[0]) == len(names), of_each[0]
         assert answers[0][0] >= 400
 
@@ -148,11 +151,13 @@ async def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, mon
 
     with runtime.receiving.admitted("key:acme") as incoming:
         path = "/v1/tasks/acme-none/versions"
-        found = [(await asker.ask(key, "PUT", path, **FILE)).status_code for key in ("key-to-classify", "key-of-blue")]
+        status_codes = [
+            (await asker.ask(key, "PUT", path, **FILE)).status_code for key in ("key-to-classify", "key-of-blue")
+        ]
         # Raises where the upload had to make room.
         async for _ in incoming.parts(nothing()):
             pass
-    assert found == [403, 404]
+    assert status_codes == [403, 404]
 
 
 @pytest.mark.parametrize(
@@ -192,13 +197,13 @@ async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, m
         for key in ("key-of-blue", "key-of-acme", "key-to-upload", ROOT_KEY):
             for name in ("acme-tone", FOREIGN, NOBODYS):
                 # What is shown and not answered is forwarded, here to nobody.
-                asked = [one for one in facade_requests(name) if one[0] == "POST"]
-                for one in (*classify_requests(name), *asked):
-                    expected = await asker.ask(key, *one[:2], **one[2])
-                    assert seen(await front.ask(key, *one[:2], **one[2]), name) == seen(expected, name)
+                asked = [case for case in facade_requests(name) if case[0] == "POST"]
+                for case in (*classify_requests(name), *asked):
+                    expected = await asker.ask(key, *case[:2], **case[2])
+                    assert seen(await front.ask(key, *case[:2], **case[2]), name) == seen(expected, name)
             everything = "POST", "/v1/fanout"
             body = {"tasks": ["*"], "text": TEXT}
-            answers = [await one.ask(key, *everything, json=body) for one in (asker, front)]
+            answers = [await case.ask(key, *everything, json=body) for case in (asker, front)]
             assert seen(answers[0], "*") == seen(answers[1], "*")
 
 
@@ -253,18 +258,18 @@ CARDS = ("/v1/models", "/v1/models/{model}", "/v2/models/{model}", "/v2/models/{
 LISTINGS = ("/info", "/health", "/health/live", *CARDS)
 VERSIONS = ("/v2/models/{model}/versions/{version}", "/v2/models/{model}/versions/{version}/ready")
 ROUTES = {
-    f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
+    f"POST {part}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
     for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE, "/mcp": CALL}).items()
-    for one in paths_of(path)
+    for part in paths_of(path)
 } | ROUTES
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
 ROUTES |= {"GET /info": (ANY, {"headers": {HEADER: "acme-tone"}})}
 ROUTES |= {f"GET {path}": (ANY, {}) for path in CARDS}
 # A base may have an owner in its name.
 ROUTES |= {
-    f"GET {path}": (ANY, {}) for one in (*VERSIONS, "/v1/models/{owner}/{model}", "/v2") for path in paths_of(one)
+    f"GET {path}": (ANY, {}) for part in (*VERSIONS, "/v1/models/{owner}/{model}", "/v2") for path in paths_of(part)
 }
-ROUTES |= {f"GET /t/{{task}}/v2/health/{one}": (ANY, {}) for one in ("live", "ready")}
+ROUTES |= {f"GET /t/{{task}}/v2/health/{part}": (ANY, {}) for part in ("live", "ready")}
 ROUTES |= {
     f"POST {path}": (
         CLASSIFY,
@@ -293,11 +298,11 @@ def filled(route, arguments):
 
 def test_every_route_is_in_the_tables(runtime):
     app = create_app(runtime).control
-    found = {f"{method} {route.path}" for route in app.routes for method in route.methods - {"HEAD"}}
+    routes = {f"{method} {route.path}" for route in app.routes for method in route.methods - {"HEAD"}}
     known = ROUTES.keys() | OF_THE_SERVER.keys()
-    assert known <= found
+    assert known <= routes
     # Of the page's files only those are open that there are.
-    assert all(route.removeprefix("GET ") in OPEN_PATHS for route in found - known - {"GET /page/{path:path}"})
+    assert all(route.removeprefix("GET ") in OPEN_PATHS for route in routes - known - {"GET /page/{path:path}"})
 
 
 @pytest.mark.parametrize("key", [*TENANTS, ROOT_KEY])

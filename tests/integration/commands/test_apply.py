@@ -72,7 +72,9 @@ def requests(server):
     """The requests that a server has answered, but for this one."""
     families = text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
     [samples] = [family.samples for family in families if family.name == "onebert_http_requests"]
-    return sum(one.value for one in samples if one.name.endswith("_total") and one.labels["route"] != "/metrics")
+    return sum(
+        sample.value for sample in samples if sample.name.endswith("_total") and sample.labels["route"] != "/metrics"
+    )
 
 
 def applied(server, file):
@@ -188,12 +190,12 @@ def test_all_mistakes_are_said_at_once_and_a_file_for_another_task_is_noted(serv
     right = f'[tasks.{name[:40]}e]\nversions.1 = "trained.safetensors"\n'
     done = apply(server, write(place, wrong.format(name[:40], "7" * 64) + right))
     assert (done.returncode, done.stdout) == (1, "")
-    said = [line.removeprefix(f"error: tasks.toml: tasks.{name[:40]}") for line in done.stderr.splitlines()]
-    assert [line.partition(":")[0] for line in said] == [
+    lines = [line.removeprefix(f"error: tasks.toml: tasks.{name[:40]}") for line in done.stderr.splitlines()]
+    assert [line.partition(":")[0] for line in lines] == [
         *("b.versions.1", "c.aliases.live", "a.versions.1", "d.versions.1", "d.versions.2"),
     ]
-    assert "is a pointer of Git LFS" in said[0]
-    assert "foreign.safetensors was trained on tiny, which this server does not have" in said[2]
+    assert "is a pointer of Git LFS" in lines[0]
+    assert "foreign.safetensors was trained on tiny, which this server does not have" in lines[2]
     done = apply(server, write(place, right))
     assert done.returncode == 0
     assert done.stderr == f"note: tasks.{name[:40]}e.versions.1: trained.safetensors was trained for other\n"

@@ -40,9 +40,9 @@ def ask(request, server):
 
 
 def test_one_input_has_one_answer(ask, task):
-    for one in ("my order is late", PAIR):
-        answer = ask("classify", "mood", one)
-        assert_answers(as_dict(answer), task.scores(*([one] if isinstance(one, str) else one)))
+    for text in ("my order is late", PAIR):
+        answer = ask("classify", "mood", text)
+        assert_answers(as_dict(answer), task.scores(*([text] if isinstance(text, str) else text)))
         assert (answer.task, answer.version, answer.truncated) == ("mood", 1, False)
         assert answer.digest == "sha256:" + hashlib.sha256(task.file).hexdigest()
         assert (answer.labels, answer.words, answer.answers) == (None, None, None)
@@ -118,7 +118,7 @@ def test_the_life_of_versions_and_aliases(ask, request):
 
 
 def test_refusals_are_typed(ask, task, tmp_path):
-    for wrong, error, said in (
+    for wrong, error, message in (
         (("classify", "nobody", "x"), TaskNotFound, "nobody"),
         (("classify", "", "x"), InvalidInput, "a name"),
         (("classify", "mood", " "), InvalidInput, "blank"),
@@ -129,7 +129,7 @@ def test_refusals_are_typed(ask, task, tmp_path):
         (("push", "mood", b"no delta"), MalformedFile, "no delta file"),
         (("push", "mood", tmp_path / "nowhere"), InvalidInput, "cannot be read"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             ask(*wrong)
 
 

@@ -65,16 +65,16 @@ def test_rows_are_written_with_what_is_answered_and_json_says_what_follows_from_
 
     assert record["metrics"]["accuracy"] == pytest.approx(right.mean())
     report = classification_report(gold, answers, output_dict=True, zero_division=0)
-    for one in record["classes"]["shown"]:
-        assert one["f1"]["value"] == pytest.approx(report[one["label"]]["f1-score"])
+    for entry in record["classes"]["shown"]:
+        assert entry["f1"]["value"] == pytest.approx(report[entry["label"]]["f1-score"])
     assert record["confusion"]["matrix"] == confusion_matrix(gold, answers, labels=LABELS).tolist()
-    by_day = {one["value"]: one["score"] for one in record["slices"][0]["values"]}
+    by_day = {entry["value"]: entry["score"] for entry in record["slices"][0]["values"]}
     assert by_day == {str(day): pytest.approx(right[day::4].mean()) for day in range(4)}
-    bins = [one["rows"] for one in record["slices"][1]["values"]]
+    bins = [entry["rows"] for entry in record["slices"][1]["values"]]
     assert (sum(bins), len(bins)) == (90, 5)
     assert set(bins) <= {17, 18, 19}
     worst = np.sort(loss)[::-1][:20]
-    assert [one["loss"] for one in record["worst"]] == pytest.approx(worst)
+    assert [entry["loss"] for entry in record["worst"]] == pytest.approx(worst)
     assert record["yardsticks"][0]["metrics"]["accuracy"] == max(gold.count(label) for label in LABELS) / 90
 
 
@@ -83,22 +83,22 @@ def test_the_page_loads_nothing_and_shows_texts_as_they_are(evaluate, tmp_path):
     printed, _ = succeeded(evaluate("--report", tmp_path / "there" / "tone.html", "--slice", "day"))
     assert f"written: {tmp_path / 'there' / 'tone.html'}" in printed
     html = (tmp_path / "there" / "tone.html").read_text(encoding="utf-8")
-    found = {"script": [], "address": []}
+    seen = {"script": [], "address": []}
 
     class Elements(HTMLParser):
         def handle_starttag(self, tag, attributes):
             if tag in ("script", "link", "iframe", "img", "object", "form"):
-                found["script"].append(tag)
-            found["address"] += [value for name, value in attributes if name in ("href", "src", "xlink:href")]
+                seen["script"].append(tag)
+            seen["address"] += [value for name, value in attributes if name in ("href", "src", "xlink:href")]
 
     Elements().feed(html)
-    assert found["script"] == []
-    delta, numbers = found["address"]
+    assert seen["script"] == []
+    delta, numbers = seen["address"]
     assert delta == "../tone.safetensors"
     assert numbers.startswith("data:application/json;base64,")
     assert "default-src 'none'" in html
-    for said in ("--slice day", "sha256:", "By day", "ECE", "single_label"):
-        assert said in html, said
+    for words in ("--slice day", "sha256:", "By day", "ECE", "single_label"):
+        assert words in html, words
 
 
 def test_the_head_of_the_training_stands_beside_its_own_rows_alone(onebert, base, rows, tmp_path):
@@ -132,10 +132,10 @@ def test_rows_that_were_trained_on_are_known_by_their_texts_and_not_in_the_refer
     decides = ("--target", "coverage=0.5")
     for command, told, options in (("evaluate", "warnings", ()), ("calibrate", "notes", decides)):
         record = json.loads(succeeded(onebert(command, *common, tmp_path / "mine.jsonl", *options))[0])
-        said = " ".join(record[told])
+        notes = " ".join(record[told])
         assert record["trained_on"] == learned
-        assert f"{learned} of 90 rows have texts that the version was trained on: they are not held out" in said
-        assert "90 texts are truncated to 5 tokens" in said
+        assert f"{learned} of 90 rows have texts that the version was trained on: they are not held out" in notes
+        assert "90 texts are truncated to 5 tokens" in notes
     calibrated = load(tmp_path / "tone-calibrated.safetensors").manifest
     assert calibrated.reference.rows == 90 - learned
     unseen = [row for row in rows if row["text"] not in trained]
@@ -147,9 +147,9 @@ def test_rows_that_were_trained_on_are_known_by_their_texts_and_not_in_the_refer
 def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
     save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS))
     lines = [json.dumps(row) + "\n" for row in rows]
-    for folder, name, found in (("a", "mine", lines), ("a", "copy", lines), ("b", "mine", lines[9:])):
+    for folder, name, written in (("a", "mine", lines), ("a", "copy", lines), ("b", "mine", lines[9:])):
         (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"{name}.jsonl").write_text("".join(found))
+        (tmp_path / folder / f"{name}.jsonl").write_text("".join(written))
     common = ("--base", tiny_base(), "--device", "cpu", "--json", "--data")
     asked = ("--target", "coverage=0.5")
     succeeded(onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"))
@@ -172,42 +172,42 @@ def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate
     answered = [row for row in read_rows(out) if not row["tone_abstained"]]
     assert 0 < len(answered) < len(rows)
     right = np.mean([row["tone_gold"] == row["tone_answer"] for row in answered])
-    said = [" ".join(line.split()) for line in printed.splitlines()]
-    assert "temperature 1" in said
-    assert "thresholds bad 0.5, good 0.75" in said
-    assert f"abstains below {below:.6g}" in said
-    assert f"answered {100 * len(answered) / len(rows):.1f} % of the rows, of these accuracy {right:.4f}" in said
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert "temperature 1" in lines
+    assert "thresholds bad 0.5, good 0.75" in lines
+    assert f"abstains below {below:.6g}" in lines
+    assert f"answered {100 * len(answered) / len(rows):.1f} % of the rows, of these accuracy {right:.4f}" in lines
 
 
 def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     others = [f"? ! {i % 7} . -" for i in range(40)]
     (tmp_path / "others.csv").write_text("text\n" + "\n".join(others) + "\n")
     printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.csv", "--json"))
-    found = json.loads(printed)["unknown"]
+    unknown = json.loads(printed)["unknown"]
     model = api.load(tmp_path / "tone.safetensors", base=str(tiny_base()), device="cpu")
     texts = [row["text"] for row in rows] + others
-    best = np.array([max(one.scores.values()) for one in model.classify(texts)])
+    best = np.array([max(result.scores.values()) for result in model.classify(texts)])
     known = np.arange(len(texts)) < len(rows)
-    assert found["texts"] == 40
+    assert unknown["texts"] == 40
     # Texts are computed in other company there: two scores may change places in their last bits.
-    assert found["probability"]["auroc"] == pytest.approx(roc_auc_score(known, best), abs=1e-3)
+    assert unknown["probability"]["auroc"] == pytest.approx(roc_auc_score(known, best), abs=1e-3)
     # Of 90 rows and a new one, the new one is below the fourth lowest with probability 4 / 91, and 5 / 91 is too much.
     cut = np.sort(best[known])[3]
-    assert found["probability"]["let_through"] == pytest.approx((best[~known] >= cut).mean(), abs=1 / 40)
+    assert unknown["probability"]["let_through"] == pytest.approx((best[~known] >= cut).mean(), abs=1 / 40)
     printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.csv", "--report", tmp_path / "page.html"))
-    assert f"unknown by energy AUROC {found['energy']['auroc']:.3f}, " in " ".join(printed.split())
+    assert f"unknown by energy AUROC {unknown['energy']['auroc']:.3f}, " in " ".join(printed.split())
     assert "Texts of no label" in (tmp_path / "page.html").read_text(encoding="utf-8")
     # A text per line needs no column.
     (tmp_path / "others.txt").write_text("\n\n".join(others) + "\n")
     printed, _ = succeeded(evaluate("--unknown", tmp_path / "others.txt", "--json", "--text", "text"))
-    assert json.loads(printed)["unknown"] == found
+    assert json.loads(printed)["unknown"] == unknown
     # The columns that are named are those of the labeled rows; other texts need not have them.
     (tmp_path / "others.csv").write_text("Text\n" + "\n".join(others) + "\n")
     named_rows = (tmp_path / "rows.jsonl").read_text().replace('"text"', '"Customer message"')
     (tmp_path / "named.jsonl").write_text(named_rows)
     named = ("--data", tmp_path / "named.jsonl", "--text", "customer message")
     printed, _ = succeeded(evaluate(*named, "--unknown", tmp_path / "others.csv", "--json"))
-    assert json.loads(printed)["unknown"] == found
+    assert json.loads(printed)["unknown"] == unknown
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_peft_loads_the_folder_and_answers_the_same(
 
     again = import_adapter(folder, base)
     assert_equal_logits(delta_logits(base, again, tokens), ours)
-    kept = (again.manifest.labels, again.manifest.task_type)
-    assert kept == (delta.manifest.labels, delta.manifest.task_type)
+    facts = (again.manifest.labels, again.manifest.task_type)
+    assert facts == (delta.manifest.labels, delta.manifest.task_type)
     if not (family == "roberta" and pooling == "pooler"):  # there the pooler becomes the head's own layer
         # PEFT has no LoRA-XS: such a difference comes back written out.
         assert again.tensors.keys() == expand_cores(base, to_tensors(delta, base)).keys()
@@ -183,11 +183,11 @@ def test_a_merged_checkpoint_answers_the_same(family: str, parts: str, pooling: 
 
 
 def test_an_added_base_has_what_an_export_needs(tmp_path: Path) -> None:
-    own = add_base(str(tiny_base("bert")), out=tmp_path / "base").folder
-    base = load_base(str(own))
+    folder = add_base(str(tiny_base("bert")), out=tmp_path / "base").folder
+    base = load_base(str(folder))
     delta = random_delta(base, "bitfit", "pooler")
     encoder, head = split_head(to_tensors(delta, base))
-    write_checkpoint(tmp_path / "merged", str(own), merge(base, encoder), head, delta.manifest)
+    write_checkpoint(tmp_path / "merged", str(folder), merge(base, encoder), head, delta.manifest)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged").eval()
     assert_equal_logits(delta_logits(base, delta, texts()), model_logits(model, texts()))
     text = "the parcel was late"
@@ -224,12 +224,12 @@ def test_what_no_checkpoint_holds_is_refused_by_name(tmp_path: Path) -> None:
     base = base_of("bert")
     delta = random_delta(base, "bitfit", "cls", "multi_label")
     per_token = delta.manifest.model_copy(update={"pooling": "none", "task_type": "token"})
-    for one, named in (
+    for refused_delta, named in (
         (Delta(per_token, dict(delta.tensors)), "reads every token through such a layer: export with --onnx"),
         (random_delta(base, "adapter", "pooler"), "adapters"),
     ):
         with pytest.raises(InvalidInput, match=named):
-            write(tmp_path / "merged", one, base, "bert")
+            write(tmp_path / "merged", refused_delta, base, "bert")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,14 +254,14 @@ def test_an_onnx_model_answers_the_same(family: str, parts: str, pooling: str, t
     encoder, head = split_head(to_tensors(delta, base))
     write_onnx(folder, str(tiny_base(family)), merge(base, encoder), head, delta.manifest)
     session = InferenceSession(folder / "model.onnx")
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     assert names == (["start_logits", "end_logits"] if task_type == "span" else ["logits"])
     tokens = texts()
     # All in one batch, of other sizes than those it was recorded with; and the longest again alone.
     for some in (tokens, tokens[2:3]):
-        found = [torch.from_numpy(one) for one in session.run(names, _feeds(session, some))]
-        logits = torch.stack(found, -1) if task_type == "span" else found[0]
-        rows = [one[: len(text)] if pooling == "none" else one for one, text in zip(logits, some, strict=True)]
+        outputs = [torch.from_numpy(output) for output in session.run(names, _feeds(session, some))]
+        logits = torch.stack(outputs, -1) if task_type == "span" else outputs[0]
+        rows = [output[: len(text)] if pooling == "none" else output for output, text in zip(logits, some, strict=True)]
         assert_equal_logits(delta_logits(base, delta, some), rows)
     config = json.loads((folder / "config.json").read_text())
     assert list(config["id2label"].values()) == list(delta.manifest.labels)
@@ -277,4 +277,4 @@ def _feeds(session: InferenceSession, tokens: Sequence[Tokens]) -> dict[str, np.
     for row, text in enumerate(tokens):
         ids[row, : len(text)], mask[row, : len(text)] = text.input_ids, 1
     given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
-    return {one.name: given[one.name] for one in session.get_inputs()}
+    return {get_input.name: given[get_input.name] for get_input in session.get_inputs()}

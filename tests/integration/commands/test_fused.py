@@ -58,9 +58,9 @@ def test_a_delta_goes_to_peft_and_to_a_checkpoint(family: str, pooling: str, con
     assert_equal_logits(ours, model_logits(adapted, tokens))
 
     written = export_adapter(tmp_path / "again", delta, base, str(tiny_base(family)))
-    own = transformers.AutoConfig.from_pretrained(tmp_path / "again" / "task_config.json")
+    task_config = transformers.AutoConfig.from_pretrained(tmp_path / "again" / "task_config.json")
     auto_class = getattr(transformers, written["loads_with"])
-    plain = auto_class.from_pretrained(tiny_base(family), config=own)
+    plain = auto_class.from_pretrained(tiny_base(family), config=task_config)
     assert_equal_logits(ours, model_logits(PeftModel.from_pretrained(plain, tmp_path / "again").eval(), tokens))
     # By the folder's own configuration.
     again = import_adapter(tmp_path / "again", base)
@@ -77,9 +77,9 @@ def test_a_delta_goes_to_peft_and_to_a_checkpoint(family: str, pooling: str, con
 
 def test_pairs_of_some_parts_with_maps_of_their_own_are_joined(tmp_path: Path) -> None:
     base, (_, delta) = base_of("modernbert"), imported(*ADAPTERS["lora"], tmp_path / "first")
-    tensors = {name: one for name, one in delta.tensors.items() if "layers.1.attn.Wqkv.v" not in name}
-    own = "lora_A.layers.1.attn.Wqkv.k"
-    some = Delta(delta.manifest, {**tensors, own: 2 * tensors[own]})
+    tensors = {name: tensor for name, tensor in delta.tensors.items() if "layers.1.attn.Wqkv.v" not in name}
+    of_key = "lora_A.layers.1.attn.Wqkv.k"
+    some = Delta(delta.manifest, {**tensors, of_key: 2 * tensors[of_key]})
     written = export_adapter(tmp_path / "again", some, base, str(tiny_base("modernbert")))
     config = transformers.AutoConfig.from_pretrained(tmp_path / "again" / "task_config.json")
     plain = getattr(transformers, written["loads_with"]).from_pretrained(tiny_base("modernbert"), config=config)

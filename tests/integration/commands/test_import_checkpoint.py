@@ -42,7 +42,7 @@ def both_logits(model, delta, family="bert"):
     base = load_base(str(tiny_base(family)))
     tokens = base.tokenizer.encode(TEXTS, delta.manifest.max_length)
     return (
-        np.stack([one.numpy() for one in side])
+        np.stack([logits.numpy() for logits in side])
         for side in (model_logits(model, tokens), delta_logits(base, delta, tokens))
     )
 
@@ -59,8 +59,8 @@ def imported(onebert, folder, data, out, *more, family="bert"):
 def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, data, tmp_path, family):
     model = fine_tune(tmp_path / "tone", family)
     # DeBERTa's configuration does not tell it.
-    said = ("--task-type", "single_label") * (family == "deberta-v2")
-    record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", *said, family=family)
+    options = ("--task-type", "single_label") * (family == "deberta-v2")
+    record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", *options, family=family)
     theirs, ours = both_logits(model, delta, family)
     same = theirs.argmax(-1) == ours.argmax(-1)
     assert same.mean() == record["agreement"] >= 0.99
@@ -80,7 +80,7 @@ def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, dat
     assert 0 < record["mean_rank"] < 16
     assert record["file_bytes"] == (tmp_path / "tone.safetensors").stat().st_size
     assert record["checkpoint_bytes"] == (tmp_path / "tone" / "model.safetensors").stat().st_size
-    left_out = [one.partition(" ")[0] for one in record["left_out"]]
+    left_out = [part.partition(" ")[0] for part in record["left_out"]]
     assert left_out == [f"encoder.LayerNorm.{kind}" for kind in ("weight", "bias")] * (family == "deberta-v2")
 
 
@@ -194,7 +194,7 @@ def with_tensor(name, change):
     def damage(folder):
         tensors = load_file(folder / "model.safetensors")
         changed = tensors | {name: change(tensors[name])}
-        tensors = {name: one for name, one in changed.items() if one is not None}
+        tensors = {name: tensor for name, tensor in changed.items() if tensor is not None}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     return damage
@@ -261,7 +261,7 @@ def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
         "note: the checkpoint's own tokenizer differs from the base's",
     ]
     assert "--task-type regression reads it as a number" in notes[1]
-    assert [f"note: {said}" for said in delta.manifest.training["warnings"]] == notes
+    assert [f"note: {warning}" for warning in delta.manifest.training["warnings"]] == notes
     text = TEXTS[0]
     pipeline = transformers.pipeline("text-classification", model=str(tmp_path / "toxic"))
     assert onebert_api.load(tmp_path / "toxic.safetensors", base=str(tiny_base())).classify(text).scores[
@@ -300,8 +300,8 @@ def test_what_a_delta_leaves_out_counts_and_is_said(onebert, tuned, data, tmp_pa
 def test_few_parts_are_found_that_agree():
     """Whatever number of parts is needed is found up to a thirty-second of itself."""
 
-    def agrees(found):
-        return found.reaches(0.99, None)
+    def agrees(agreement):
+        return agreement.reaches(0.99, None)
 
     for most, needed in [(0, 0), (1, 1), (7, 3), (1000, 1), (1000, 0), (1000, 640), (20_000, 900)]:
         asked = []
@@ -310,8 +310,8 @@ def test_few_parts_are_found_that_agree():
             asked.append(count)
             return Agreement(1.0 if count >= needed else 0.5, 0.0, 0.0)
 
-        count, found = fewest(probe, most, agrees)
-        assert found.share == 1.0
+        count, parts = fewest(probe, most, agrees)
+        assert parts.share == 1.0
         assert needed <= count <= needed + needed / 31
         assert len(asked) <= 12
     assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, agrees) == (10, Agreement(0.7, 0.0, 0.0))

@@ -56,7 +56,7 @@ def foreign(tmp_path_factory):
 
 
 def ask(folder, out, files, *more):
-    options = [one for option in files.items() for one in option]
+    options = [part for option in files.items() for part in option]
     return ("import", folder, "--base", tiny_base(), *options, "--out", out, "--agree", "0.8", *more)
 
 
@@ -89,8 +89,8 @@ def test_a_delta_learns_the_answers_that_no_rank_gives(onebert, files, tmp_path,
     folder, out = tmp_path / "tone", tmp_path / "tone.safetensors"
     model = fine_tune(folder, family, task, everything, steps=60, fresh=fresh)
     # DeBERTa does not write it down.
-    said = ("--task-type", task) if fresh is DEBERTA else ()
-    record, error = recorded(onebert(*ask(folder, out, files, *said, "--epochs", "8", "--json")))
+    options = ("--task-type", task) if fresh is DEBERTA else ()
+    record, error = recorded(onebert(*ask(folder, out, files, *options, "--epochs", "8", "--json")))
     delta = load(out)
     theirs, ours = both_logits(folder, transformers.AutoModelForSequenceClassification, delta, COMPARED)
     assert theirs.std(axis=0).min() > 0.1, "a teacher that answers all texts alike teaches nothing"

@@ -71,7 +71,9 @@ def test_modules_of_changed_biases_and_two_layers_are_exact(onebert, data, tmp_p
     size = base.spec.hidden_size
     shapes = {"weight": (2, size), "bias": (2,), "dense.weight": (size, size), "dense.bias": (size,)}
     head = {f"head.{name}": torch.randn(shape) for name, shape in shapes.items()}
-    params = {name: one + torch.randn_like(one) if one.dim() == 1 else one for name, one in base.params.items()}
+    params = {
+        name: param + torch.randn_like(param) if param.dim() == 1 else param for name, param in base.params.items()
+    }
     manifest = parse_manifest(manifest_for(base.spec, pooling))
     write_checkpoint(folder, str(tiny_base("distilbert")), params, head, manifest)
     succeeded(onebert("import", folder, "--base", tiny_base("distilbert"), "--data", data, "--out", out))
@@ -103,7 +105,7 @@ def listed(folder, place, path):
 
 def weighed(folder, **tensors):
     path = folder / "2_Dense" / "model.safetensors"
-    save_file(load_file(path) | {f"linear.{name}": one for name, one in tensors.items()}, path)
+    save_file(load_file(path) | {f"linear.{name}": tensor for name, tensor in tensors.items()}, path)
 
 
 POOLING, DENSE = "1_Pooling/config.json", "2_Dense/config.json"

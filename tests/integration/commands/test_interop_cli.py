@@ -96,7 +96,7 @@ def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, t
     done = subprocess.run([sys.executable, "-c", record["example"]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # The answer by the same lines' own tokens: a probability of each label, of ONNX its logits.
-    numbers = [float(found) for found in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
+    numbers = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
     tokens = load_base(str(tiny_base())).tokenizer.encode(["The soup was cold."], 48)[0]
     logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
     expected = logits if onnx else logits.softmax(-1)
@@ -133,11 +133,11 @@ def test_a_pipeline_gives_the_scores_that_the_decision_is_for(onebert, tmp_path,
         plain = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_base(), config=config)
         model = PeftModel.from_pretrained(plain, tmp_path / "out").eval().get_base_model()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_base())
-    found = transformers.pipeline("text-classification", model, tokenizer=tokenizer)(TEXT, top_k=None)
-    own = {"single_label": "softmax", "multi_label": "sigmoid"}[task_type]
-    activate = ACTIVATED.get(activation or own, lambda logits: logits)
+    scores = transformers.pipeline("text-classification", model, tokenizer=tokenizer)(TEXT, top_k=None)
+    default = {"single_label": "softmax", "multi_label": "sigmoid"}[task_type]
+    activate = ACTIVATED.get(activation or default, lambda logits: logits)
     expected = activate(logits / (temperature or 1.0)).tolist()
-    assert {one["label"]: one["score"] for one in found} == {
+    assert {score["label"]: score["score"] for score in scores} == {
         f"label {i}": pytest.approx(score, abs=1e-4) for i, score in enumerate(expected)
     }
 
@@ -163,11 +163,11 @@ def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
     assert model.encode(TEXT).tolist() == pytest.approx((logits / 2).tolist(), abs=1e-4)
     session = InferenceSession(tmp_path / "--onnx" / "model.onnx")
     tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "--onnx")(TEXT, return_tensors="np")
-    feeds = {one.name: tokens[one.name].astype("int64") for one in session.get_inputs()}
+    feeds = {get_input.name: tokens[get_input.name].astype("int64") for get_input in session.get_inputs()}
     assert session.run(["logits"], feeds)[0][0].tolist() == pytest.approx((logits / 2).tolist(), abs=1e-4)
     printed, _ = succeeded(onebert("export", file, "--base", tiny_base(), "--merged", tmp_path / "again"))
-    said = 'note: left to callers of the model, and written into its configuration: thresholds {"label 1": 0.75}, '
-    assert said in printed
+    note = 'note: left to callers of the model, and written into its configuration: thresholds {"label 1": 0.75}, '
+    assert note in printed
 
 
 @pytest.mark.slow

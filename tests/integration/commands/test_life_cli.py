@@ -11,7 +11,7 @@ from onebert_server.client import Client
 from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
-TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
+TEXTS = [f"{word} {other}" for word in WORDS[:6] for other in WORDS[6:]]
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_several_files_are_downloaded_and_what_is_there_is_passed_over(server, o
         "kept-1.safetensors": first.file,
         "kept-too-1.safetensors": other.file,
     }
-    said = onebert("download", "kept", "--all", "--out", folder)
-    assert f"{folder / 'kept-1.safetensors'}: is there already" in said
+    printed = onebert("download", "kept", "--all", "--out", folder)
+    assert f"{folder / 'kept-1.safetensors'}: is there already" in printed
     assert (folder / "kept-2.safetensors").read_bytes() == second.file
     (folder / "kept-2.safetensors").write_bytes(first.file)
     assert "exists; name another place" in refused("download", "kept", "--all", "--out", folder)
@@ -97,22 +97,22 @@ def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
     gold = [(text, other[label] if place % 3 == 0 else label) for place, (text, label) in enumerate(rows)]
     data = tmp_path / "rows.csv"
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in gold))
-    found = json.loads(onebert("diff", "two@1", "two@2", "--data", data, "--json"))
+    record = json.loads(onebert("diff", "two@1", "two@2", "--data", data, "--json"))
     said_b = [max(scores, key=scores.get) for text, _ in rows if (scores := b.scores(text))]
-    said = list(zip((label for _, label in gold), (label for _, label in rows), said_b, strict=True))
-    only_a = sum(right == one != two for right, one, two in said)
-    only_b = sum(right == two != one for right, one, two in said)
-    answers = found["answers"]
+    labels = list(zip((label for _, label in gold), (label for _, label in rows), said_b, strict=True))
+    only_a = sum(right == first != two for right, first, two in labels)
+    only_b = sum(right == two != first for right, first, two in labels)
+    answers = record["answers"]
     assert min(only_a, only_b) > 0, "a test of nothing else"
     assert (answers["rows"], answers["only_a"], answers["only_b"]) == (36, only_a, only_b)
-    assert [(flip["text"], flip["a"], flip["b"]) for flip in found["flips"]] == [
-        (text, one, two) for (text, _), (_, one, two) in zip(rows, said, strict=True) if one != two
+    assert [(flip["text"], flip["a"], flip["b"]) for flip in record["flips"]] == [
+        (text, first, two) for (text, _), (_, first, two) in zip(rows, labels, strict=True) if first != two
     ]
-    assert answers["labels"]["good"]["right_b"] == sum(right == two == "good" for right, _, two in said)
+    assert answers["labels"]["good"]["right_b"] == sum(right == two == "good" for right, _, two in labels)
     assert answers["p"] == pytest.approx(binomtest(only_a, only_a + only_b).pvalue)
     printed = onebert("diff", "two@1", "two@2", "--data", data)
-    assert f"{len(found['flips'])} of 36 rows are answered differently" in printed
-    first = found["flips"][0]
+    assert f"{len(record['flips'])} of 36 rows are answered differently" in printed
+    first = record["flips"][0]
     heads = [line.split()[:2] for line in printed.splitlines()]
     # The rows of a CSV are found again by their lines.
     assert heads[heads.index(["line", "text"]) + 2] == [str(first["line"]), first["text"].split()[0]]
@@ -147,12 +147,12 @@ def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tm
         (tmp_path / "folder",),
     ]
     for source in sources:
-        found = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
-        assert found["answers"]["right"]["a"] == len(TEXTS), source
+        record = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
+        assert record["answers"]["right"]["a"] == len(TEXTS), source
     wrong = write("wrong.jsonl", [{"label": "good"}, *[{"label": "ugly"}] * (len(TEXTS) - 1)])
-    said = refused("diff", "read@1", "read@2", "--data", wrong)
-    assert "wrong.jsonl lines 2, 3" in said
-    assert "the label 'ugly' is not one of the 3 known" in said
+    message = refused("diff", "read@1", "read@2", "--data", wrong)
+    assert "wrong.jsonl lines 2, 3" in message
+    assert "the label 'ugly' is not one of the 3 known" in message
     assert "no column kind for --label (the columns are text, label)" in refused(
         "diff", "read@1", "read@2", "--data", wrong, "--label", "kind"
     )
@@ -174,7 +174,7 @@ def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     # A shell waits for half a second at most; a busy server is asked again.
     wait_until(lambda: completed("onebert gate complete-", url=server.url) == ["complete-me"])
     wait_until(lambda: completed("onebert classify complete-", url=server.url) == ["complete-me"])
-    versions = [f"complete-me@{one}" for one in ("live", 1, 2)]
+    versions = [f"complete-me@{ref}" for ref in ("live", 1, 2)]
     wait_until(lambda: completed("onebert diff complete-me@", url=server.url) == versions)
     assert completed("onebert promote x", url="http://127.0.0.1:9") == []
     # It asks which shell it was started by: this one stays there to be found.

@@ -256,8 +256,8 @@ def test_tensors_that_do_not_fit_are_refused(
 
 
 def table_of(rows: int) -> torch.Tensor:
-    own = base_of("bert").params["embeddings.word_embeddings.weight"]
-    return torch.cat([own, torch.zeros(max(0, rows - len(own)), own.shape[1])])[:rows]
+    embeddings = base_of("bert").params["embeddings.word_embeddings.weight"]
+    return torch.cat([embeddings, torch.zeros(max(0, rows - len(embeddings)), embeddings.shape[1])])[:rows]
 
 
 def test_a_table_that_peft_saved_whole_is_held_against_the_bases(folder: Path) -> None:

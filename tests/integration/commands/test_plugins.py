@@ -178,13 +178,13 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
         web.put("/v1/tasks/tone/samples", json={"share": 1.0})
         assert web.post("/v1/feedback", json={"data": [given]}).json()["data"][0]["text_kept"]
     with open_samples(SqliteDatabase(tmp_path / "data/registry.sqlite3"), [key]) as samples:
-        assert [one.texts for one in feedback_of(samples, "tone")] == [(text.upper(),)]
+        assert [sample.texts for sample in feedback_of(samples, "tone")] == [(text.upper(),)]
     digest = digest_of(task.file)
     assert {path.name: path.read_bytes() for path in box.iterdir()} == {f"{digest}.box": task.file}
-    kept = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}
-    assert run("store", "check", env=installed, **kept).returncode == 0
+    store = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}
+    assert run("store", "check", env=installed, **store).returncode == 0
     (box / f"{digest}.box").unlink()
-    assert run("store", "check", env=installed, **kept).returncode == 1
+    assert run("store", "check", env=installed, **store).returncode == 1
 
 
 def test_a_server_with_a_facade_that_cannot_be_loaded_says_one_line(tmp_path):

@@ -113,7 +113,7 @@ def test_missing_cells_of_a_frame_are_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (7, "data is a path"),
         ("nowhere.csv", "there is no data"),
@@ -128,14 +128,14 @@ def test_missing_cells_of_a_frame_are_missing(tmp_path):
         ({"train": [("a", "b")] * 9, "valid": [("a", "b")]}, "valid: no such split"),
     ],
 )
-def test_data_that_is_none_is_refused(tmp_path, data, said):
-    with pytest.raises(InvalidData, match=said):
+def test_data_that_is_none_is_refused(tmp_path, data, message):
+    with pytest.raises(InvalidData, match=message):
         train(data, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"epochs": 0}, "^epochs: must be at least 1$"),
         ({"epochs": "3"}, "^epochs: must be a whole number$"),
@@ -145,8 +145,8 @@ def test_data_that_is_none_is_refused(tmp_path, data, said):
         ({"dtype": "fp16"}, "^dtype is float32 or bfloat16"),
     ],
 )
-def test_options_have_the_rules_of_the_command(tmp_path, options, said):
-    with pytest.raises(InvalidSettings, match=said):
+def test_options_have_the_rules_of_the_command(tmp_path, options, message):
+    with pytest.raises(InvalidSettings, match=message):
         train(FORMS["columns"], tmp_path / "a", **options)
 
 
@@ -198,8 +198,8 @@ def test_an_explanation_is_that_of_a_server(tmp_path):
             theirs = onebert.as_dict(client.classify("tone", text, explain=True))["explanation"]
             assert_close(asdict(here.explain(text)), theirs)
             gradient = here.explain(text, "gradient_times_input")
-            places = [(one.field, one.start, one.end) for one in gradient.words]
-            assert places == [(one["field"], one["start"], one["end"]) for one in theirs["words"]]
+            places = [(word.field, word.start, word.end) for word in gradient.words]
+            assert places == [(word["field"], word["start"], word["end"]) for word in theirs["words"]]
     with pytest.raises(InvalidInput, match="occlusion or gradient_times_input"):
         here.explain("late", "guessing")
 
@@ -212,8 +212,8 @@ def assert_close(ours, theirs):
             assert_close(value, theirs[name])
     elif isinstance(ours, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_close(one, other)
+        for first, other in zip(ours, theirs, strict=True):
+            assert_close(first, other)
     else:
         assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(ours, float) else theirs)
 
@@ -230,7 +230,7 @@ def test_a_classifier_shares_its_base(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "inputs", "said"),
+    ("kind", "inputs", "message"),
     [
         *(
             ("single_label", ["fine", wrong], "input 1")
@@ -239,9 +239,9 @@ def test_a_classifier_shares_its_base(tmp_path):
         *(("span", wrong, "input 0") for wrong in ((), ("q",), "q")),
     ],
 )
-def test_what_is_no_input_is_refused(tmp_path, kind, inputs, said):
+def test_what_is_no_input_is_refused(tmp_path, kind, inputs, message):
     (tmp_path / "a").write_bytes(Task(seed=1, **TASKS[kind][0]).file)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         onebert.load(tmp_path / "a", base=str(tiny_base())).classify(inputs)
 
 
@@ -295,10 +295,10 @@ def test_the_code_of_the_page_runs(tmp_path):
 @pytest.mark.parametrize("kind", [onebert.Client, onebert.AsyncClient])
 def test_what_a_method_of_a_client_takes_is_exported(kind):
     def names(hint):
-        parts = [part for one in get_args(hint) for part in (one if isinstance(one, list) else [one])]
+        parts = [part for kind in get_args(hint) for part in (kind if isinstance(kind, list) else [kind])]
         return {ours[hint]} if hint in ours else set().union(*map(names, parts))
 
-    ours = {one: name for name, one in vars(client).items() if not name.startswith("_") and isinstance(one, type)}
+    ours = {var: name for name, var in vars(client).items() if not name.startswith("_") and isinstance(var, type)}
     methods = [method for name, method in inspect.getmembers(kind, callable) if not name.startswith("_")]
     taken = set()
     for method in [*methods, kind.__init__]:

@@ -144,10 +144,10 @@ def test_pairs_and_spans(folder, tmp_path):
     answered = [row for row in scored if row["error"] is None]
     for row, span, label in zip(answered, qa.classify(pairs), mood.classify(pairs), strict=True):
         assert row["bitfit_label"] == label.label
-        [found] = row["qa_answers"]
+        [answer] = row["qa_answers"]
         [there] = span.answers
-        assert (found["start"], found["end"], found["text"]) == (there.start, there.end, there.text)
-        assert found["score"] == pytest.approx(there.score, abs=1e-5)
+        assert (answer["start"], answer["end"], answer["text"]) == (there.start, there.end, there.text)
+        assert answer["score"] == pytest.approx(there.score, abs=1e-5)
 
 
 def decided(folder, tmp_path, name, **decision):
@@ -168,13 +168,13 @@ def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp
         "lora": {"activation": "sigmoid", "temperature": 3.0},
         "ner": {"window": window | {"reduction": "union"}},
     }
-    paths = [decided(folder, tmp_path, name, **one) for name, one in decisions.items()]
+    paths = [decided(folder, tmp_path, name, **decision) for name, decision in decisions.items()]
     score_here(tmp_path / "out", paths, folder / "rows.parquet", text="text", all_scores=True)
     base = str(tiny_base())
     for name, path in zip(decisions, paths, strict=True):
         classifier, several = onebert.load(path, base=base), set()
         for row in rows_of(tmp_path / "out")[:80]:
-            given = next(one["text"] for one in input_rows(folder) if one["id"] == row["id"])
+            given = next(input_row["text"] for input_row in input_rows(folder) if input_row["id"] == row["id"])
             if given is None:
                 continue
             answer = onebert.as_dict(classifier.classify(given))
@@ -185,9 +185,9 @@ def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp
                 if field in answer and (field != "label" or f"{name}_label" in row):
                     assert row[f"{name}_{field}"] == answer[field]
             if name == "ner":
-                found = [(one["start"], one["end"], one["label"]) for one in row["ner_words"]]
-                assert found == [(one["start"], one["end"], one["label"]) for one in answer["words"]]
-                assert " ".join(given[start:end] for start, end, _ in found) == given
+                words = [(ner_word["start"], ner_word["end"], ner_word["label"]) for ner_word in row["ner_words"]]
+                assert words == [(word["start"], word["end"], word["label"]) for word in answer["words"]]
+                assert " ".join(given[start:end] for start, end, _ in words) == given
             else:
                 scores = row[f"{name}_scores"]
                 got = [scores[label] for label in answer["scores"]]

@@ -70,12 +70,14 @@ def out(bucket_prefix):
 
 
 def objects(client):
-    return {one["path"]: bytes(obstore.get(client, one["path"]).bytes()) for one in obstore.list(client).collect()}
+    return {
+        entry["path"]: bytes(obstore.get(client, entry["path"]).bytes()) for entry in obstore.list(client).collect()
+    }
 
 
 def written(client):
     """When each object was written."""
-    return {one["path"]: one["last_modified"] for one in obstore.list(client).collect()}
+    return {entry["path"]: entry["last_modified"] for entry in obstore.list(client).collect()}
 
 
 def test_answers_in_a_bucket_are_those_in_a_folder(folder, out, capsys):

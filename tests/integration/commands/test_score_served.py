@@ -56,15 +56,15 @@ def score_served(server, out, references, data, **options):
     run_score_by_server(ScoreOptions(references, [str(data)], str(out), **(defaults | options)), server.url, None)
 
 
-def same(one, other):
+def same(first, other):
     """Whether two values are equal, with scores to 1e-4."""
-    if isinstance(one, float):
-        return one == pytest.approx(other, abs=1e-4)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+    if isinstance(first, float):
+        return first == pytest.approx(other, abs=1e-4)
+    if isinstance(first, dict):
+        return first.keys() == other.keys() and all(same(value, other[name]) for name, value in first.items())
+    if isinstance(first, list):
+        return len(first) == len(other) and all(map(same, first, other))
+    return first == other
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_server_writes_what_this_machine_writes(server, folder, tmp_path, name
         assert schemas[0].equals(schemas[1])
     here, served = rows_of(tmp_path / "here"), rows_of(tmp_path / "served")
     assert len(here) == 250
-    for one, other in zip(here, served, strict=True):
+    for row, other in zip(here, served, strict=True):
         for name in names:
             assert other.pop(f"{name}_version") == (1 if other[f"{name}_digest"] else None)
-            del one[f"{name}_version"]
-        assert same(one, other), (one, other)
+            del row[f"{name}_version"]
+        assert same(row, other), (row, other)
 
 
 def test_it_goes_on_with_the_same_versions_and_nothing_else(server, folder, tmp_path):

@@ -38,15 +38,15 @@ def test_vectors_are_those_of_sentence_transformers(folder, tmp_path, family, po
     assert [row["vector"] is None for row in rows] == [text is None for text in TEXTS]
     assert [row["vector_truncated"] for row in rows] == [False, None, True, False, False]
     texts = [text for text in TEXTS if text is not None]
-    found = [row["vector"] for row in rows if row["vector"] is not None]
-    np.testing.assert_allclose(found, model.encode(texts), atol=1e-5)
+    vectors = [row["vector"] for row in rows if row["vector"] is not None]
+    np.testing.assert_allclose(vectors, model.encode(texts), atol=1e-5)
     if tasks:
         scores = Task(seed=1).scores(TEXTS[0])
         assert rows[0]["tone_label"] == max(scores, key=scores.get)
     for ending in ("jsonl", "csv"):
         assert score(folder, tmp_path / f"out.{ending}", "--vectors", base=tmp_path / "base").returncode == 0
     [first, *_] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
-    np.testing.assert_allclose(first["vector"], found[0], rtol=1e-6)
+    np.testing.assert_allclose(first["vector"], vectors[0], rtol=1e-6)
 
 
 def test_refusals_of_vectors(folder, tmp_path):

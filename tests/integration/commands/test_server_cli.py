@@ -111,7 +111,7 @@ def test_status_lists_and_describes(onebert, task):
     (row,) = (line.split() for line in out.splitlines() if line.startswith("mood"))
     assert row[:2] == ["mood", "1"]
     assert "bitfit" in onebert("status", "mood")
-    listed = {one["name"]: one["live"]["words"] for one in json.loads(onebert("status", "--json"))}
+    listed = {task["name"]: task["live"]["words"] for task in json.loads(onebert("status", "--json"))}
     assert listed["mood"] == "1"
     described = json.loads(onebert("status", "mood", "--json"))
     assert described["versions"][0]["labels"] == 3
@@ -160,7 +160,7 @@ def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
     assert (
         done.stderr == "note: of 1 text over the task's longest input the end was not read; --window reads all of it\n"
     )
-    for option, value, said in (
+    for option, value, message in (
         ("--window", "16;4", "--window 16;4: write 256, or 256,64, or 256,64,max"),
         ("--window", "16,12", "overlap is at most half of tokens"),
         ("--window", "16,4,union", "has no reduction union"),
@@ -170,7 +170,7 @@ def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
     ):
         done = run_onebert("classify", "mood", "x", option, value, url=server.url)
         assert done.returncode in (1, 2), option
-        assert said in " ".join(done.stderr.replace("│", "").split())
+        assert message in " ".join(done.stderr.replace("│", "").split())
         assert "Traceback" not in done.stderr
 
 
@@ -347,8 +347,8 @@ def test_promote_says_what_clients_of_the_version_before_do_not_find_again(onebe
             "it names no positive label; version 5 flags fine",
         ],
     }.items():
-        said = [line.strip() for line in onebert("promote", "relabeled", version).splitlines()]
-        assert said[1:-1] == lines
+        printed = [line.strip() for line in onebert("promote", "relabeled", version).splitlines()]
+        assert printed[1:-1] == lines
     path = file(seed=67, labels=["a", "b"])
     assert "its labels differ: a, b instead of " in onebert("push", path, "--task", "relabeled", "--promote")
 

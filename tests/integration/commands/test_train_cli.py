@@ -111,12 +111,12 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
     if pooling == "mean":
         model = SentenceTransformer(str(out), device="cpu", local_files_only=True)
         logits, names = model.encode(texts), model[0].model.config.id2label
-        found = [names[int(row.argmax())] for row in logits]
+        labels = [names[int(row.argmax())] for row in logits]
     else:
-        found = [
+        labels = [
             answer["label"] for answer in transformers.pipeline("text-classification", str(out), device="cpu")(texts)
         ]
-    assert accuracy_score([label for _, label in rows], found) == pytest.approx(record["test"]["accuracy"])
+    assert accuracy_score([label for _, label in rows], labels) == pytest.approx(record["test"]["accuracy"])
 
 
 def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, monkeypatch):
@@ -135,20 +135,20 @@ def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, 
 
 def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
     asked = ("--epochs", "20", "--learning-rate", "1e38")
-    status, _, said = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *asked))
+    status, _, error = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *asked))
     assert status == 1
-    assert said.endswith("try a smaller learning rate\n")
+    assert error.endswith("try a smaller learning rate\n")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
-    printed, said = succeeded(onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit")))
+    printed, notes = succeeded(onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit")))
     assert f"next: onebert push {out} --task tone" in printed
     # Most who train never export: for them what PEFT cannot hold would be a doubt about a good result.
-    assert "PEFT" not in printed + said
-    assert "\n39 steps, those of a short run from the exact head included\n" in said.split("step ")[0]
-    assert len(re.findall(r"^about [\d hmins]+ in all$", said, re.MULTILINE)) == 1
+    assert "PEFT" not in printed + notes
+    assert "\n39 steps, those of a short run from the exact head included\n" in notes.split("step ")[0]
+    assert len(re.findall(r"^about [\d hmins]+ in all$", notes, re.MULTILINE)) == 1
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
     printed, _ = succeeded(onebert(*evaluate_arguments(out, folder)))
     assert "accuracy" in printed
@@ -162,9 +162,9 @@ def test_the_baselines_come_before_the_first_step_and_what_is_kept_after_the_las
     of_head = f"an exact head alone on the frozen base: accuracy {head['validation']['accuracy']:.4f}"
     for line in (f"{constant['answer']}: accuracy 0.5000", of_head):
         assert 0 < progress.index(f"baseline: {line} on validation\n") < progress.index("\nstep ")
-    said = load(out).manifest.training["yardsticks"]
-    assert said["head"] == {split: head[split]["accuracy"] for split in ("validation", "test")}
-    assert said["constant"] == {"validation": 0.5, "test": 0.5}
+    yardsticks = load(out).manifest.training["yardsticks"]
+    assert yardsticks["head"] == {split: head[split]["accuracy"] for split in ("validation", "test")}
+    assert yardsticks["constant"] == {"validation": 0.5, "test": 0.5}
     scores = record["contest"]["validation"]
     assert set(scores) == {"fresh", "head", "alone"}
     assert record["validation"]["accuracy"] == scores[record["contest"]["kept"]] == max(scores.values())
@@ -231,8 +231,8 @@ def test_one_row_in_a_hundred_is_not_forgotten_by_default(onebert, tmp_path):
     lines = [f"text {i} of {THINGS[i % 6]},{'rare' if i % 100 == 7 else 'common'}" for i in range(300)]
     rows.write_text("\n".join(["text,label", *lines]) + "\n")
     common = ("--data", rows, "--base", tiny_base(), "--device", "cpu")
-    printed, said = succeeded(onebert("train", "--task", "rare", "--out", out, *common))
-    assert "note: the labels are uneven, 'common' has 267 of 270 training rows: macro_f1 decides, not accuracy" in said
+    printed, notes = succeeded(onebert("train", "--task", "rare", "--out", out, *common))
+    assert "note: the labels are uneven, 'common' has 267 of 270 training rows: macro_f1 decides, not accuracy" in notes
     assert "warning: never answers 'rare', not even in training; no validation row has it" in printed
     assert "next: onebert push" not in printed
     printed = onebert("evaluate", out, *common, "--json")[1]
@@ -245,8 +245,16 @@ def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(console, "err", Console(force_terminal=True, stderr=True, width=100))
     out = tmp_path / "tone.safetensors"
     _, progress = succeeded(onebert(*train_arguments(folder, out, "--max-length", "4096")))
-    said = ("reading ", "loading the base", "tokenizing 80 rows", "epoch 3.0, loss 0.", ", best 0.", "tokens/s", "left")
-    assert all(text in progress for text in said)
+    parts = (
+        "reading ",
+        "loading the base",
+        "tokenizing 80 rows",
+        "epoch 3.0, loss 0.",
+        ", best 0.",
+        "tokens/s",
+        "left",
+    )
+    assert all(text in progress for text in parts)
     assert "measuring the test split" in progress
     # Evaluations would scroll the notes away.
     assert "step 6/18" not in progress

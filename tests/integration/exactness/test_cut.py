@@ -23,8 +23,8 @@ RULES = ("head", "ends", "abstain")
 
 
 def task_of(rule, pooling="mean", **manifest):
-    own = {} if rule is None else {"format": 2, "decision": {"cut": rule}}
-    return Task(seed=3, labels=["good", "bad", "ugly"], pooling=pooling, **own, **manifest)
+    options = {} if rule is None else {"format": 2, "decision": {"cut": rule}}
+    return Task(seed=3, labels=["good", "bad", "ugly"], pooling=pooling, **options, **manifest)
 
 
 TASKS = {
@@ -49,8 +49,8 @@ def expected(text):
     counts = [cut.sequence_ids().count(half) for half in range(len(halves))]
     ids, types = [theirs.cls_token_id], [0]
     for half, count in enumerate(counts):
-        kept = [*ends(theirs(halves[half], add_special_tokens=False)["input_ids"], count), theirs.sep_token_id]
-        ids, types = ids + kept, types + [half] * len(kept)
+        piece = [*ends(theirs(halves[half], add_special_tokens=False)["input_ids"], count), theirs.sep_token_id]
+        ids, types = ids + piece, types + [half] * len(piece)
     return dict(zip(task.manifest["labels"], softmax(task.reference.logits(ids, types)), strict=True))
 
 
@@ -77,7 +77,7 @@ def client(request, tmp_path_factory):
 
 
 def results(client, name, inputs, **more):
-    inputs = [one if isinstance(one, str) else dict(zip(("text", "text_pair"), one, strict=True)) for one in inputs]
+    inputs = [text if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True)) for text in inputs]
     return client.send("POST", f"/v1/tasks/{name}/classify", json={"inputs": inputs, **more}).json()["results"]
 
 
@@ -102,11 +102,11 @@ def test_each_task_of_a_request_cuts_its_own_way(client):
 
 def test_cut_texts_abstain_and_windows_do_not(client):
     read = results(client, "abstain", [LONG, SHORT])
-    assert [(one["truncated"], one["abstained"]) for one in read] == [(True, True), (False, False)]
+    assert [(answer["truncated"], answer["abstained"]) for answer in read] == [(True, True), (False, False)]
     read = results(client, "span", PAIRS[:1] + PAIRS[3:])
-    assert [(one["truncated"], one["abstained"]) for one in read] == [(True, True), (False, False)]
+    assert [(answer["truncated"], answer["abstained"]) for answer in read] == [(True, True), (False, False)]
     whole = {rule: results(client, rule, [LONG], window={"overlap": 8})[0] for rule in RULES}
-    assert [one["truncated"] for one in whole.values()] == [False] * 3
+    assert [answer["truncated"] for answer in whole.values()] == [False] * 3
     assert whole["ends"] == whole["head"]
     assert whole["abstain"] == whole["head"] | {"abstained": False}
 
@@ -118,7 +118,7 @@ def test_files_classifiers_and_evaluation_have_the_answers_of_a_server(client, t
     file = tmp_path / "task.safetensors"
     file.write_bytes(TASKS[name].file)
     here = onebert.load(file, base=str(tiny_base())).classify(inputs)
-    halves = [(one, None) if isinstance(one, str) else one for one in inputs]
+    halves = [(text, None) if isinstance(text, str) else text for text in inputs]
     rows = [{"text": text} if pair is None else {"text": text, "text_pair": pair} for text, pair in halves]
     for ours, result in zip(map(onebert.as_dict, here), theirs, strict=True):
         assert (ours["truncated"], ours.get("abstained")) == (result["truncated"], result.get("abstained"))
@@ -160,11 +160,11 @@ def test_training_reads_what_its_file_reads(tmp_path, rule):
     assert (manifest.decision and manifest.decision.cut) == (None if rule == "head" else rule)
     assert manifest.training["card"]["train"]["cut"] == rule
     answered = onebert.load(trained.file, base=str(tiny_base())).classify(data["test"]["text"])
-    right = np.mean([one.label == label for one, label in zip(answered, data["test"]["label"], strict=True)])
+    right = np.mean([answer.label == label for answer, label in zip(answered, data["test"]["label"], strict=True)])
     assert right == trained.test["accuracy"]
     # The beginning says nothing of the label, so that no head is right about many more than half of the rows.
     assert (right == 1.0) == (rule == "ends")
-    assert [one.abstained for one in answered] == [True if rule == "abstain" else None] * 60
+    assert [answer.abstained for answer in answered] == [True if rule == "abstain" else None] * 60
     if rule == "abstain":
         assert manifest.reference.abstained == manifest.reference.rows == 60
 

@@ -39,7 +39,7 @@ def datasets(tmp_path_factory):
     """One task on whole texts, one on words."""
     folder = tmp_path_factory.mktemp("data")
     rows = [(f"the parcel was {('good', 'bad')[i % 2]} and late {i}", ("yes", "no")[i % 2]) for i in range(24)]
-    found = []
+    loaded = []
     for header, lines in (
         ("text,label", [f"{text},{label}" for text, label in rows]),
         (
@@ -49,8 +49,8 @@ def datasets(tmp_path_factory):
     ):
         path = folder / f"{header[:5]}.csv"
         path.write_text("\n".join([header, *lines]) + "\n")
-        found.append(load_dataset(str(path), DataOptions(task_type="token" if header.startswith("words") else None)))
-    return found
+        loaded.append(load_dataset(str(path), DataOptions(task_type="token" if header.startswith("words") else None)))
+    return loaded
 
 
 def trained(base, data, method, pooling, seed):
@@ -86,7 +86,7 @@ def test_trained_tasks_equal_the_plain_model(datasets, family):
     rows, references = [bare], []
     for seed, method in enumerate(SERVABLE):
         data = datasets[seed % 3 == 2]
-        poolings = [one for one in base.spec.poolings if one != "siamese"]  # these are no pairs
+        poolings = [ours for ours in base.spec.poolings if ours != "siamese"]  # these are no pairs
         pooling = None if data.task_type == "token" else poolings[seed % len(poolings)]
         pooling, tensors = trained(base, data, method, pooling, seed)
         rows.append(fold(base, torch_tensors(tensors), pooling))
@@ -105,8 +105,8 @@ def test_trained_tasks_equal_the_plain_model(datasets, family):
     for parts in (None, [diverges_at(rows[row], bare, base) for row in which]):
         with torch.inference_mode():
             got = logits_of(base, stack_rows(base, rows), packed(base, inputs, which, parts))
-        for row, one, other in zip(which, got, wanted, strict=True):
-            assert one.shape == other.shape
+        for row, ours, other in zip(which, got, wanted, strict=True):
+            assert ours.shape == other.shape
             # The tolerance is argued for logits of order 5; some of these tasks have logits of 20.
             scale = max(1.0, float(other.abs().max()) / 5)
-            assert float((one - other).abs().max()) < TOLERANCE * scale, SERVABLE[row - 1]
+            assert float((ours - other).abs().max()) < TOLERANCE * scale, SERVABLE[row - 1]

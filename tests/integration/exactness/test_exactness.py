@@ -59,10 +59,10 @@ class Zoo:
 @cache
 def plain_tasks(family: str) -> list[tuple[dict[str, np.ndarray], str, Reference]]:
     """The tensors and activation of each task of a zoo with the model that it must equal, the same for every dtype."""
-    base, found = load_base(str(tiny_base(family))), []
+    base, made = load_base(str(tiny_base(family))), []
     for pooling in (*base.spec.poolings, "none"):
         for kind in KINDS:
-            seed, h = len(found) + 1, base.spec.hidden_size
+            seed, h = len(made) + 1, base.spec.hidden_size
             tensors, rng = (
                 far_delta(base.spec, kind, pooling, labels=2 + seed % 4, seed=seed),
                 np.random.default_rng(seed),
@@ -74,15 +74,18 @@ def plain_tasks(family: str) -> list[tuple[dict[str, np.ndarray], str, Reference
                 tensors["head.dense.bias"] = rng.normal(0, 0.3, h).astype(np.float32)
                 if has_norm:
                     tensors["head.norm.weight"] = rng.normal(1, 0.3, h).astype(np.float32)
-            found.append((tensors, activation, Reference(tiny_base(family), tensors, pooling, activation)))
-    return found
+            made.append((tensors, activation, Reference(tiny_base(family), tensors, pooling, activation)))
+    return made
 
 
 @cache
 def zoo(family: str, dtype: torch.dtype = torch.float32) -> Zoo:
     base = load_base(str(tiny_base(family)), dtype=dtype)
     bare, tasks = fold(base, {}), plain_tasks(family)
-    rows = [bare, *(fold(base, torch_tensors(one), model.pooling, activation) for one, activation, model in tasks)]
+    rows = [
+        bare,
+        *(fold(base, torch_tensors(tensors), model.pooling, activation) for tensors, activation, model in tasks),
+    ]
     parts = [diverges_at(row, bare, base) for row in rows]
     return Zoo(base, stack_rows(base, rows), [reference for _, _, reference in tasks], parts)
 
@@ -191,7 +194,7 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
 
     reference = Reference(tiny_base(family), values, "mean")
-    own = dict(reference.model.named_parameters())
+    parameters = dict(reference.model.named_parameters())
     hooked = [name for name in values if name.startswith(("adapter", "scale", "output_scale"))]
     for name in hooked:
         reference.tensors[name].requires_grad_()
@@ -200,32 +203,37 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
     for parameter in base.anatomy.parameters:
         if parameter.symbol == "b_p":
             continue
-        got, want = leaves[f"delta.{parameter.name}"].grad, own[parameter.name].grad
+        got, want = leaves[f"delta.{parameter.name}"].grad, parameters[parameter.name].grad
         if parameter.symbol == "b_k" and base.anatomy.family.scores in ("none", "relative"):
             # It cancels in the softmax: folding drops it, the plain model's gradient is rounding.
             got = torch.zeros(parameter.shape)
         torch.testing.assert_close(got, want, rtol=1e-3, atol=2e-4, msg=parameter.name)
-    assert_gradients_of_weights(base, leaves, own)
+    assert_gradients_of_weights(base, leaves, parameters)
     for name in hooked:
         torch.testing.assert_close(leaves[name].grad, reference.tensors[name].grad, rtol=1e-3, atol=2e-4, msg=name)
     assert all(not value.requires_grad for value in base.params.values())
 
 
-def assert_gradients_of_weights(base: Base, leaves: dict[str, Tensor], own: dict[str, torch.nn.Parameter]) -> None:
+def assert_gradients_of_weights(
+    base: Base, leaves: dict[str, Tensor], parameters: dict[str, torch.nn.Parameter]
+) -> None:
     """Those of low-rank, LoRA-XS and sparse leaves follow from the plain model's gradient of the whole weight."""
     for module in base.anatomy.modules:
         A = leaves.get(f"lora_A.{module.name}")
         if A is not None:
-            B, full = leaves[f"lora_B.{module.name}"], own[f"{module.name}.weight"].grad
+            B, full = leaves[f"lora_B.{module.name}"], parameters[f"{module.name}.weight"].grad
             torch.testing.assert_close(A.grad, B.detach().T @ full, rtol=1e-3, atol=2e-4)
             torch.testing.assert_close(B.grad, full @ A.detach().T, rtol=1e-3, atol=2e-4)
         core = leaves.get(f"lora_xs.{module.name}")
         if core is not None:
-            (left, right), full = base.subspaces.factors(module.name, len(core)), own[f"{module.name}.weight"].grad
+            (left, right), full = (
+                base.subspaces.factors(module.name, len(core)),
+                parameters[f"{module.name}.weight"].grad,
+            )
             torch.testing.assert_close(core.grad, left.T @ full @ right.T, rtol=1e-3, atol=2e-4)
         places = leaves.get(f"sparse_index.{module.name}")
         if places is not None:
-            full = own[f"{module.name}.weight"].grad.view(-1)[places]
+            full = parameters[f"{module.name}.weight"].grad.view(-1)[places]
             torch.testing.assert_close(leaves[f"sparse_value.{module.name}"].grad, full, rtol=1e-3, atol=2e-4)
 
 
@@ -236,7 +244,8 @@ def test_cores_learn_as_their_low_rank_twins(family: str) -> None:
     kinds = ("lora-xs", "lora", "lora-xs", "adapter", "lora-xs", "bitfit")
     drawn = [torch_tensors(far_delta(base.spec, kind, "mean", labels=3, seed=seed)) for seed, kind in enumerate(kinds)]
     leaves = [
-        {name: one.requires_grad_() for name, one in tensors.items() if name.startswith("lora_xs")} for tensors in drawn
+        {name: first.requires_grad_() for name, first in tensors.items() if name.startswith("lora_xs")}
+        for tensors in drawn
     ]
     texts, of_text = random_texts(base, 18, seed=8), [i % len(kinds) for i in range(18)]
 
@@ -244,13 +253,13 @@ def test_cores_learn_as_their_low_rank_twins(family: str) -> None:
         rows = stack_rows(base, [fold(base, make(base, tensors), "mean") for tensors in drawn])
         logits = torch.stack(logits_of(base, rows, packed(base, texts, of_text)))
         loss = (logits * torch.sin(torch.arange(logits.numel())).view_as(logits)).sum()
-        return logits, list(torch.autograd.grad(loss, [leaf for own in leaves for leaf in own.values()]))
+        return logits, list(torch.autograd.grad(loss, [leaf for leave in leaves for leaf in leave.values()]))
 
     ours, twins = learned(lambda _, tensors: tensors), learned(expand_cores)
     torch.testing.assert_close(ours[0], twins[0], rtol=0, atol=TOLERANCE)
-    assert len({len(leaf) for own in leaves for leaf in own.values()}) > 2
-    for one, other in zip(ours[1], twins[1], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4)
+    assert len({len(leaf) for leave in leaves for leaf in leave.values()}) > 2
+    for first, other in zip(ours[1], twins[1], strict=True):
+        torch.testing.assert_close(first, other, rtol=1e-3, atol=2e-4)
 
 
 @pytest.mark.parametrize("family", ["modernbert", "gte", "nomic_bert", "eurobert", "deberta-v2"])

@@ -19,7 +19,7 @@ def test_a_server_answers_as_the_plain_model_of_the_family_does(family: str, tmp
         # Golden logits of the plain model are computed again at upload.
         server.push({kind: task.with_golden() for kind, task in tasks.items()})
         items = [(kind, text) for text in TEXTS for kind in KINDS]
-        found = client.classify_items(items)
+        answers = client.classify_items(items)
         assert client.base()["batch_invariant"] is True
-    for (kind, text), answer in zip(items, found, strict=True):
+    for (kind, text), answer in zip(items, answers, strict=True):
         assert_answers(answer, tasks[kind].scores(text))

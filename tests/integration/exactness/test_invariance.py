@@ -101,7 +101,7 @@ def test_a_server_on_a_cpu_is_invariant_unless_told_otherwise(tmp_path: Path) ->
         items = [(name, f"{name} and {'more ' * i}") for i in range(8) for name in tasks]
         crowd = client.classify_items(items)
         alone = [client.classify_items([item])[0] for item in items]
-    assert [one["scores"] for one in crowd] == [one["scores"] for one in alone]
+    assert [answer["scores"] for answer in crowd] == [answer["scores"] for answer in alone]
     with Server(tmp_path, batch_invariant=False) as server, server.client() as client:
         assert client.base()["batch_invariant"] is False
 

@@ -34,7 +34,7 @@ def base() -> Iterator[Base]:
 def test_a_mixed_batch_equals_the_plain_model(base: Base) -> None:
     # A tenth of `far_delta`'s differences: larger ones grow over twelve layers until float32 itself is off by more.
     drawn = [far_delta(base.spec, kind, "mean", labels=3, seed=seed) for seed, kind in enumerate(KINDS)]
-    tasks = [{name: value if "index" in name else value / 10 for name, value in one.items()} for one in drawn]
+    tasks = [{name: value if "index" in name else value / 10 for name, value in tensors.items()} for tensors in drawn]
     with torch.inference_mode():
         rows = stack_rows(base, [fold(base, {}), *(fold(base, torch_tensors(tensors)) for tensors in tasks)])
     texts, references = random_texts(LENGTHS), [Reference(mpnet_folder(), tensors, "mean") for tensors in tasks]
@@ -42,8 +42,8 @@ def test_a_mixed_batch_equals_the_plain_model(base: Base) -> None:
     with torch.inference_mode():
         together = logits_of(base, rows, packed(base, *map(list, zip(*asked, strict=True))))
         alone = [logits_of(base, rows, packed(base, [text], [row]))[0] for text, row in asked]
-    for (text, row), logits, own in zip(asked, together, alone, strict=True):
-        assert torch.equal(logits, own)
+    for (text, row), logits, alone_logits in zip(asked, together, alone, strict=True):
+        assert torch.equal(logits, alone_logits)
         torch.testing.assert_close(logits, references[row - 1].logits(text.input_ids), rtol=0, atol=1e-4)
 
 

@@ -51,18 +51,18 @@ def words_of(task, text):
     encoding = encoded(task, text)
     numbers = encoding.word_ids(0)
     scores = softmax(task.logits(text), axis=-1)
-    found = []
+    words = []
     for number in sorted({number for number in numbers if number is not None}):
         first = numbers.index(number)
         places = [encoding.token_to_chars(0, i) for i, other in enumerate(numbers) if other == number]
         label = task.manifest["labels"][scores[first].argmax()]
-        found.append((places[0].start, places[-1].end, label, scores[first].max()))
-    return found
+        words.append((places[0].start, places[-1].end, label, scores[first].max()))
+    return words
 
 
-def assert_words(found, wanted):
-    assert [(word["start"], word["end"], word["label"]) for word in found] == [word[:3] for word in wanted]
-    np.testing.assert_allclose([word["score"] for word in found], [word[3] for word in wanted], rtol=0, atol=1e-4)
+def assert_words(words, wanted):
+    assert [(word["start"], word["end"], word["label"]) for word in words] == [word[:3] for word in wanted]
+    np.testing.assert_allclose([word["score"] for word in words], [word[3] for word in wanted], rtol=0, atol=1e-4)
 
 
 def assert_labeling(result, task, text):
@@ -93,9 +93,11 @@ def spans_of(task, question, context, count):
 
 def assert_spans(result, task, question, context, count=1):
     wanted = spans_of(task, question, context, count)
-    assert [(one["start"], one["end"]) for one in result["answers"]] == [(start, end) for _, start, end in wanted]
-    assert [one["text"] for one in result["answers"]] == [context[start:end] for _, start, end in wanted]
-    scores = [one["score"] for one in result["answers"]]
+    assert [(answer["start"], answer["end"]) for answer in result["answers"]] == [
+        (start, end) for _, start, end in wanted
+    ]
+    assert [answer["text"] for answer in result["answers"]] == [context[start:end] for _, start, end in wanted]
+    scores = [answer["score"] for answer in result["answers"]]
     np.testing.assert_allclose(scores, [score for score, _, _ in wanted], rtol=0, atol=1e-4)
     assert result.keys() & {"label", "words", "entities", "scores"} == set()
 
@@ -138,8 +140,8 @@ def test_types_are_mixed_in_one_request(client, tasks):
 
 
 def test_fanout_star_is_what_takes_the_input(client, tasks):
-    def answered(one):
-        return {result["task"] for result in client.fanout(one)} & tasks.keys()
+    def answered(text):
+        return {result["task"] for result in client.fanout(text)} & tasks.keys()
 
     assert answered(TEXT) == tasks.keys() - {"qa"}
     assert answered((QUESTION, CONTEXT)) == {"qa", "mood", "topic"}
@@ -194,8 +196,8 @@ def test_classify_command_prints_findings_under_their_text(server, tasks):
 
 def test_classify_command_for_scripts(server, tasks):
     done = run_onebert("classify", "ner", "--json", TEXT, url=server.url)
-    found = json.loads(done.stdout)
-    assert_labeling(found, tasks["ner"], TEXT)
-    assert [word["text"] for word in found["words"]] == [TEXT[word["start"] : word["end"]] for word in found["words"]]
+    record = json.loads(done.stdout)
+    assert_labeling(record, tasks["ner"], TEXT)
+    assert [word["text"] for word in record["words"]] == [TEXT[word["start"] : word["end"]] for word in record["words"]]
     done = run_onebert("classify", "qa", "--json", "--pair", QUESTION, CONTEXT, url=server.url)
     assert_spans(json.loads(done.stdout), tasks["qa"], QUESTION, CONTEXT)

@@ -24,15 +24,15 @@ def ask(asker, path, method="POST", **arguments):
 
 # Path, body -> what tells whose answer it is, and whose error.
 SHARED = [
-    ("/classify", {"input": TEXT}, lambda found: found["object"] == "list"),
-    ("/classify", {"inputs": TEXT}, lambda found: found[0].keys() == {"label", "score"}),
-    ("/v1/classify", {"input": TEXT}, lambda found: found["head"] == "classifier"),
-    ("/v1/classify", {"items": [{"text": TEXT, "task": TASK}]}, lambda found: found["results"][0]["version"] == 1),
-    ("/classify", {"input": 1}, lambda found: "type" in found["error"]),
-    ("/classify", {"inputs": 1}, lambda found: found["error"]["code"] == "invalid_request"),
-    ("/v1/classify", {"input": 1}, lambda found: found["error"]["code"] == "invalid_request"),
-    ("/v1/classify", {"items": 1}, lambda found: found["code"] == "invalid-input"),
-    ("/v1/classify", {}, lambda found: found["code"] == "invalid-input"),
+    ("/classify", {"input": TEXT}, lambda body: body["object"] == "list"),
+    ("/classify", {"inputs": TEXT}, lambda body: body[0].keys() == {"label", "score"}),
+    ("/v1/classify", {"input": TEXT}, lambda body: body["head"] == "classifier"),
+    ("/v1/classify", {"items": [{"text": TEXT, "task": TASK}]}, lambda body: body["results"][0]["version"] == 1),
+    ("/classify", {"input": 1}, lambda body: "type" in body["error"]),
+    ("/classify", {"inputs": 1}, lambda body: body["error"]["code"] == "invalid_request"),
+    ("/v1/classify", {"input": 1}, lambda body: body["error"]["code"] == "invalid_request"),
+    ("/v1/classify", {"items": 1}, lambda body: body["code"] == "invalid-input"),
+    ("/v1/classify", {}, lambda body: body["code"] == "invalid-input"),
 ]
 
 
@@ -47,7 +47,9 @@ def test_a_shared_path_answers_and_refuses_as_the_bodys_own(asker, path, body, i
 ELSEWHERE = {"/", "/v1/models/{model}:predict"}
 
 
-@pytest.mark.parametrize("path", sorted({one.path for facade in facades() for one in facade.questions} - ELSEWHERE))
+@pytest.mark.parametrize(
+    "path", sorted({question.path for facade in facades() for question in facade.questions} - ELSEWHERE)
+)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
 def test_a_path_that_is_asked_by_post_says_so(asker, path, method):
     assert path in facade_paths()

@@ -40,8 +40,8 @@ def scores(asker, task):
 
 def labeled(answer):
     assert answer.status_code == 200, answer.text
-    [found] = answer.json()
-    return {one["label"]: one["score"] for one in found}
+    [answers] = answer.json()
+    return {entry["label"]: entry["score"] for entry in answers}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_error_is_in_the_form_of_the_facade(asker):
     """What is refused before any route is looked up, by the route, and behind it."""
     path = "/t/acme-tone"
     json = {"content-type": "application/json"}
-    found = [
+    answers = [
         ask(asker, path, "no-such-key-0000", json=NAMED),
         ask(asker, path, "key-to-upload", json=NAMED),
         ask(asker, "/t/blue-tone", json=NAMED),
@@ -91,13 +91,13 @@ def test_every_error_is_in_the_form_of_the_facade(asker):
         ask(asker, path, content=b"{}", headers={"content-type": "text/plain"}),
         ask(asker, path, json={"inputs": TEXT, "parameters": {"unheard_of": 1}}),
     ]
-    assert [one.status_code for one in found] == [401, 403, 404, 405, 422, 413, 400, 415, 422]
-    for one in found:
-        assert one.headers["content-type"] == "application/json"
-        assert one.headers["x-request-id"]
-        assert list(one.json()) == ["error"]
-    assert found[0].headers["www-authenticate"] == "Bearer"
-    assert "parameters.unheard_of" in found[-1].json()["error"]
+    assert [answer.status_code for answer in answers] == [401, 403, 404, 405, 422, 413, 400, 415, 422]
+    for answer in answers:
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-request-id"]
+        assert list(answer.json()) == ["error"]
+    assert answers[0].headers["www-authenticate"] == "Bearer"
+    assert "parameters.unheard_of" in answers[-1].json()["error"]
 
 
 def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypatch):
@@ -107,12 +107,12 @@ def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypat
         return ask(asker, "/v1/models", "key-of-all", method="GET")
 
     whole = listed()
-    assert all("heads" in one for one in whole.json()["data"])
+    assert all("heads" in row for row in whole.json()["data"])
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", len(whole.content) - 1)
     less = listed()
     assert less.status_code == 200
     named = ("id", "object", "created", "owned_by", "root")
-    assert less.json()["data"] == [{name: one[name] for name in named} for one in whole.json()["data"]]
+    assert less.json()["data"] == [{name: row[name] for name in named} for row in whole.json()["data"]]
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", len(less.content) - 1)
     none = listed()
     assert (none.status_code, none.json()["error"]["code"]) == (413, "too-large")

@@ -52,22 +52,24 @@ def probabilities(task, *texts):
 
 
 def assert_scores(detections, expected):
-    assert_best_first({one["detection_type"]: one["score"] for one in detections}, expected, within=1e-5)
+    assert_best_first(
+        {detection["detection_type"]: detection["score"] for detection in detections}, expected, within=1e-5
+    )
 
 
 def test_a_request_of_the_orchestrator_and_its_answer(web):
-    found = ask(web, "plain", {"contents": [TEXT, "  "], "detector_params": {"threshold": 0.0}})
-    assert found[1] == []
-    assert_scores(found[0], probabilities("plain", TEXT))
+    detections = ask(web, "plain", {"contents": [TEXT, "  "], "detector_params": {"threshold": 0.0}})
+    assert detections[1] == []
+    assert_scores(detections[0], probabilities("plain", TEXT))
     digest = web.get("/v1/tasks/plain/versions/1").json()["digest"]
-    for one in found[0]:
-        assert one == {
+    for detection in detections[0]:
+        assert detection == {
             "start": 0,
             "end": len(TEXT),
             "text": TEXT,
             "detection": "plain",
-            "detection_type": one["detection_type"],
-            "score": one["score"],
+            "detection_type": detection["detection_type"],
+            "score": detection["score"],
             "evidence": [],
             "metadata": {"version": 1, "digest": digest},
         }
@@ -84,9 +86,9 @@ def test_a_request_of_the_orchestrator_and_its_answer(web):
 def test_only_what_is_over_the_threshold_is_detected(web, task, threshold, labels, over):
     params = {} if threshold is None else {"threshold": threshold}
     texts = [TEXT, "what a day", "I am so happy about it"]
-    for text, found in zip(texts, ask(web, task, {"contents": texts, "detector_params": params}), strict=True):
+    for text, detections in zip(texts, ask(web, task, {"contents": texts, "detector_params": params}), strict=True):
         scores = probabilities(task, text)
-        assert_scores(found, {label: scores[label] for label in labels if scores[label] > over})
+        assert_scores(detections, {label: scores[label] for label in labels if scores[label] > over})
 
 
 @pytest.mark.parametrize(("task", "kinds"), [("ner", {"PER", "LOC"}), ("places", {"LOC"})])
@@ -94,24 +96,26 @@ def test_token_tasks_give_spans_of_the_text_in_code_points(web, task, kinds):
     text = "💬 Anna met Bob in Ulm, and then they left for Rom 🚆 together, said Carl."
     native = web.post(f"/v1/tasks/{task}/classify", json={"inputs": text}).json()["results"][0]["entities"]
     expected = [tuple(entity.values()) for entity in native if entity["label"] in kinds]
-    [found] = ask(web, task, {"contents": [text]})
-    assert [tuple(one[name] for name in ("start", "end", "detection_type", "score")) for one in found] == expected
-    assert found
-    assert all(one["text"] == text[one["start"] : one["end"]] for one in found)
-    middle = sorted(one["score"] for one in found)[len(found) // 2]
+    [detections] = ask(web, task, {"contents": [text]})
+    assert [
+        tuple(detection[name] for name in ("start", "end", "detection_type", "score")) for detection in detections
+    ] == expected
+    assert detections
+    assert all(detection["text"] == text[detection["start"] : detection["end"]] for detection in detections)
+    middle = sorted(detection["score"] for detection in detections)[len(detections) // 2]
     [above] = ask(web, task, {"contents": [text], "detector_params": {"threshold": middle}})
-    assert above == [one for one in found if one["score"] > middle]
+    assert above == [detection for detection in detections if detection["score"] > middle]
 
 
 def test_a_chat_is_its_last_two_messages(web):
     system = {"role": "system", "content": "be kind"}
-    said = {"role": "user", "content": [{"type": "text", "text": TEXT}]}
+    message = {"role": "user", "content": [{"type": "text", "text": TEXT}]}
     answered = {"role": "assistant", "content": "we are sorry", "name": "shop"}
     rest = {"tools": [], "detector_params": {"threshold": 0.0}}
-    alone = ask(web, "plain", {"messages": [system, said], **rest}, "chat")
+    alone = ask(web, "plain", {"messages": [system, message], **rest}, "chat")
     assert_scores(alone, probabilities("plain", TEXT))
     pair = ask(
-        web, "plain", {"messages": [system, {"role": "user", "content": "hello"}, said, answered], **rest}, "chat"
+        web, "plain", {"messages": [system, {"role": "user", "content": "hello"}, message, answered], **rest}, "chat"
     )
     assert_scores(pair, probabilities("plain", TEXT, "we are sorry"))
 
@@ -136,5 +140,5 @@ def test_errors_are_in_the_form_that_the_orchestrator_reads(web, task, path, bod
 def test_a_regression_is_told_the_value_that_counts(web):
     value = float(STORED["value"].logits(TEXT)[0])
     for threshold, count in ((value - 0.1, 1), (value + 0.1, 0)):
-        [found] = ask(web, "value", {"contents": [TEXT], "detector_params": {"threshold": threshold}})
-        assert len(found) == count
+        [detections] = ask(web, "value", {"contents": [TEXT], "detector_params": {"threshold": threshold}})
+        assert len(detections) == count

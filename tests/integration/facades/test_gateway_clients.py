@@ -33,16 +33,16 @@ def test_openai(url):
     positives, thresholds = HARMS[:3], moderating().manifest["decision"]["thresholds"]
     assert seen["model"] == "harms@1"
     assert seen["results"] == seen["async"]
-    for one, text in zip(seen["results"], TEXTS, strict=True):
+    for result, text in zip(seen["results"], TEXTS, strict=True):
         expected = sigmoids(moderating(), text)
-        assert {name: one["scores"][name] for name in positives} == pytest.approx(
+        assert {name: result["scores"][name] for name in positives} == pytest.approx(
             {name: expected[name] for name in positives}, abs=1e-4
         )
-        assert {name for name, applies in one["categories"].items() if applies} == {
+        assert {name for name, applies in result["categories"].items() if applies} == {
             name for name in positives if expected[name] > thresholds[name]
         }
         # What the task does not judge is there, too, for the SDK's types.
-        assert one["harassment"] is False
+        assert result["harassment"] is False
     assert seen["models"] == ["harms", "risk"]
     assert (seen["no_task"]["kind"], seen["no_task"]["status"]) == ("NotFoundError", 404)
     assert "there-is-none" in seen["no_task"]["body"]["message"]
@@ -57,7 +57,7 @@ def test_tei(url):
         "async": [task.scores(text) for text in TEXTS],
     }
     for name, answers in expected.items():
-        assert seen[name] == [pytest.approx(one, abs=1e-4) for one in answers], name
+        assert seen[name] == [pytest.approx(answer, abs=1e-4) for answer in answers], name
     assert seen["healthy"]
     assert seen["info"]["server_model_type"] == "classifier"
     assert seen["info"]["server_model_metadata"]["id2label"] == dict(zip("01", task.manifest["labels"], strict=True))
@@ -71,13 +71,13 @@ def test_nemo_guardrails(tmp_path):
         nemo = python_environment("nemoguardrails")
         for engine in ("vllm", "kserve"):
             for label, blocked in named.items():
-                found = nemo.run("nemoguardrails.py", url, engine, "risk", blocked, json.dumps(TEXTS))
-                assert found == ["blocked" if one[label] > 0.5 else "passed" for one in scores]
+                output = nemo.run("nemoguardrails.py", url, engine, "risk", blocked, json.dumps(TEXTS))
+                assert output == ["blocked" if score[label] > 0.5 else "passed" for score in scores]
             # What it could not ask it does not let through.
             assert nemo.run("nemoguardrails.py", url, engine, "nobody", named["fine"], '["a"]') == ["blocked"]
         # As a detector the URL names the task, whatever the model is called, and only positive labels are detected.
         positives = telling().manifest["decision"]["positives"]
         for label, blocked in named.items():
-            found = nemo.run("nemoguardrails.py", f"{url}/t/risk", "fms", "any", blocked, json.dumps(TEXTS))
-            assert found == ["blocked" if label in positives and one[label] > 0.5 else "passed" for one in scores]
+            output = nemo.run("nemoguardrails.py", f"{url}/t/risk", "fms", "any", blocked, json.dumps(TEXTS))
+            assert output == ["blocked" if label in positives and score[label] > 0.5 else "passed" for score in scores]
         assert nemo.run("nemoguardrails.py", f"{url}/t/nobody", "fms", "any", named["fine"], '["a"]') == ["blocked"]

@@ -16,10 +16,10 @@ def test_vllm_gives_scores_in_the_order_of_the_labels(web):
     assert status == 200
     assert (answer["object"], answer["model"], answer["id"][:9]) == ("list", "harms@1", "classify-")
     assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] > len(TEXTS)
-    for index, (one, text) in enumerate(zip(answer["data"], TEXTS, strict=True)):
+    for index, (row, text) in enumerate(zip(answer["data"], TEXTS, strict=True)):
         expected = sigmoids(moderating(), text)
-        np.testing.assert_allclose(one["probs"], list(expected.values()), atol=1e-4, rtol=0)
-        assert (one["index"], one["label"], one["num_classes"]) == (index, max(expected, key=expected.get), 4)
+        np.testing.assert_allclose(row["probs"], list(expected.values()), atol=1e-4, rtol=0)
+        assert (row["index"], row["label"], row["num_classes"]) == (index, max(expected, key=expected.get), 4)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_a_moderation_has_labels_over_their_thresholds(web):
     status, answer = post(web, "/v1/moderations", model="harms", input=TEXTS)
     assert (status, answer["model"]) == (200, "harms@1")
     thresholds = moderating().manifest["decision"]["thresholds"]
-    for one, text in zip(answer["results"], TEXTS, strict=True):
+    for result, text in zip(answer["results"], TEXTS, strict=True):
         expected = sigmoids(moderating(), text)
-        assert len(one["categories"]) == len(one["category_scores"]) == 14
-        for name in one["categories"]:
+        assert len(result["categories"]) == len(result["category_scores"]) == 14
+        for name in result["categories"]:
             score = expected[name] if name in HARMS[:3] else 0.0
-            assert one["category_scores"][name] == pytest.approx(score, abs=1e-4)
-            assert one["categories"][name] is (name in HARMS[:3] and score > thresholds[name])
-            assert one["category_applied_input_types"][name] == (["text"] if name in HARMS[:3] else [])
-        assert one["flagged"] is any(one["categories"].values())
-    assert len({one["flagged"] for one in answer["results"]}) == 2
+            assert result["category_scores"][name] == pytest.approx(score, abs=1e-4)
+            assert result["categories"][name] is (name in HARMS[:3] and score > thresholds[name])
+            assert result["category_applied_input_types"][name] == (["text"] if name in HARMS[:3] else [])
+        assert result["flagged"] is any(result["categories"].values())
+    assert len({result["flagged"] for result in answer["results"]}) == 2
 
 
 def test_a_task_without_positive_labels_is_no_moderation(web):
@@ -64,8 +64,8 @@ def test_a_task_without_positive_labels_is_no_moderation(web):
 def test_predictions_are_by_label_and_entities_by_place(web):
     status, answer = post(web, "/v1/models/risk:predict", instances=[TEXTS[0], {"text": "a", "text_pair": "b"}])
     assert status == 200
-    for found, expected in zip(answer["predictions"], [(TEXTS[0],), ("a", "b")], strict=True):
-        assert found == pytest.approx(telling().scores(*expected), abs=1e-4)
+    for prediction, expected in zip(answer["predictions"], [(TEXTS[0],), ("a", "b")], strict=True):
+        assert prediction == pytest.approx(telling().scores(*expected), abs=1e-4)
     _, native = post(web, "/v1/tasks/names/classify", inputs=TEXTS[0])
     status, answer = post(web, "/v1/models/names@live:predict", instances=[TEXTS[0]])
     assert (status, answer) == (200, {"predictions": [native["results"][0]["entities"]]})
@@ -73,11 +73,11 @@ def test_predictions_are_by_label_and_entities_by_place(web):
 
 def test_models_are_the_live_tasks_and_each_is_ready(web):
     listed = web.get("/v1/models").json()
-    assert (listed["object"], [one["id"] for one in listed["data"]]) == ("list", ["harms", "names", "risk"])
-    assert all((one["object"], one["root"]) == ("model", f"{one['id']}@1") for one in listed["data"])
-    assert [one["id"] for one in web.get("/t/risk@1/v1/models").json()["data"]] == ["risk@1"]
-    one = web.get("/v1/models/risk@1").json()
-    assert (one["id"], one["name"], one["ready"], one["object"]) == ("risk@1", "risk@1", True, "model")
+    assert (listed["object"], [model["id"] for model in listed["data"]]) == ("list", ["harms", "names", "risk"])
+    assert all((model["object"], model["root"]) == ("model", f"{model['id']}@1") for model in listed["data"])
+    assert [model["id"] for model in web.get("/t/risk@1/v1/models").json()["data"]] == ["risk@1"]
+    model = web.get("/v1/models/risk@1").json()
+    assert (model["id"], model["name"], model["ready"], model["object"]) == ("risk@1", "risk@1", True, "model")
     for name in ("nobody", "risk@7", "risk@next"):
         assert web.get(f"/v1/models/{name}").status_code == 404
     assert web.get("/t/risk/").json() == {"status": "alive"}

@@ -19,8 +19,8 @@ def native(web, text):
     body = {"inputs": text, "window": {"overlap": 12}} if text == LONG else {"inputs": text}
     [result] = web.post("/v1/tasks/names/classify", json=body).json()["results"]
     return [
-        (text[one["start"] : one["end"]], one["label"], one["start"], one["end"], one["score"])
-        for one in result["entities"]
+        (text[entity["start"] : entity["end"]], entity["label"], entity["start"], entity["end"], entity["score"])
+        for entity in result["entities"]
     ]
 
 
@@ -37,16 +37,18 @@ def test_it_finds_what_the_native_answer_has(web, text):
 
 
 def test_labels_and_the_threshold_choose_among_them(web):
-    found = native(web, LONG)
-    assert {label for _, label, *_ in found} == {"PER", "LOC"}
+    entities = native(web, LONG)
+    assert {label for _, label, *_ in entities} == {"PER", "LOC"}
     for label in ("PER", "LOC"):
         _, answer = extract(web, LONG, labels=[label])
         assert [entity["start_position"] for entity in answer["entities"]] == [
-            one[2] for one in found if one[1] == label
+            entity[2] for entity in entities if entity[1] == label
         ]
-    middle = sorted(one[-1] for one in found)[len(found) // 2]
+    middle = sorted(entity[-1] for entity in entities)[len(entities) // 2]
     _, answer = extract(web, LONG, threshold=middle)
-    assert [entity["score"] for entity in answer["entities"]] == [one[-1] for one in found if one[-1] > middle]
+    assert [entity["score"] for entity in answer["entities"]] == [
+        entity[-1] for entity in entities if entity[-1] > middle
+    ]
     for nothing in (None, []):
         assert extract(web, LONG, labels=nothing) == extract(web, LONG)
 

@@ -34,20 +34,20 @@ def softmax(logits):
     return exponentials / exponentials.sum()
 
 
-def assert_scores(found, expected):
-    assert_best_first({one.label: one.score for one in found}, expected)
+def assert_scores(answers, expected):
+    assert_best_first({entry.label: entry.score for entry in answers}, expected)
 
 
 @pytest.mark.parametrize("path", ["/t/tone", "/t/tone/", "/models/tone", "/models/tone@1", "/t/tone/models/tone"])
 def test_text_classification_at_any_address(url, tasks, path):
-    found = InferenceClient(base_url=url + path, timeout=180).text_classification(TEXT)
-    assert_scores(found, tasks["tone"].scores(TEXT))
+    scores = InferenceClient(base_url=url + path, timeout=180).text_classification(TEXT)
+    assert_scores(scores, tasks["tone"].scores(TEXT))
 
 
 def test_text_classification_with_parameters(url, tasks):
     logits = dict(zip(tasks["several"].manifest["labels"], tasks["several"].logits(TEXT), strict=True))
     asks = client(url, "several").text_classification
-    assert_scores(asks(TEXT), {name: 1 / (1 + np.exp(-one)) for name, one in logits.items()})
+    assert_scores(asks(TEXT), {name: 1 / (1 + np.exp(-logit)) for name, logit in logits.items()})
     assert_scores(asks(TEXT, function_to_apply="none"), logits)
     whole = dict(zip(logits, softmax(np.array(list(logits.values()))), strict=True))
     assert_scores(asks(TEXT, function_to_apply="softmax"), whole)
@@ -68,12 +68,14 @@ def words_of(task, text):
 
 def test_token_classification_word_by_word(url, tasks):
     expected = words_of(tasks["tags"], TEXT)
-    found = client(url, "tags").token_classification(TEXT, aggregation_strategy="none", ignore_labels=[])
-    assert [(one.entity, one.word) for one in found] == list(zip((w for w, _ in expected), TEXT.split(), strict=True))
-    np.testing.assert_allclose([one.score for one in found], [score for _, score in expected], **CLOSE)
-    assert [TEXT[one.start : one.end] for one in found] == TEXT.split()
-    kept = client(url, "tags").token_classification(TEXT, aggregation_strategy="none")
-    assert [one.entity for one in kept] == [label for label, _ in expected if label != "O"]
+    words = client(url, "tags").token_classification(TEXT, aggregation_strategy="none", ignore_labels=[])
+    assert [(word.entity, word.word) for word in words] == list(
+        zip((w for w, _ in expected), TEXT.split(), strict=True)
+    )
+    np.testing.assert_allclose([word.score for word in words], [score for _, score in expected], **CLOSE)
+    assert [TEXT[word.start : word.end] for word in words] == TEXT.split()
+    words = client(url, "tags").token_classification(TEXT, aggregation_strategy="none")
+    assert [word.entity for word in words] == [label for label, _ in expected if label != "O"]
 
 
 class Joining(TokenClassificationPipeline):
@@ -84,7 +86,7 @@ class Joining(TokenClassificationPipeline):
 
     def group_sub_entities(self, entities):
         label = entities[0]["entity"].split("-", 1)[-1]
-        return label, entities[0]["start"], entities[-1]["end"], np.mean([one["score"] for one in entities])
+        return label, entities[0]["start"], entities[-1]["end"], np.mean([entity["score"] for entity in entities])
 
 
 def pipelines_groups(task, text):
@@ -102,11 +104,11 @@ def pipelines_groups(task, text):
 @pytest.mark.parametrize("text", [TEXT, CONTEXT])
 def test_token_classification_joins_words_as_the_pipeline_does(url, tasks, strategy, text):
     asked = {} if strategy is None else {"aggregation_strategy": strategy}
-    found = client(url, "tags").token_classification(text, ignore_labels=[], **asked)
+    words = client(url, "tags").token_classification(text, ignore_labels=[], **asked)
     expected = pipelines_groups(tasks["tags"], text)
-    assert [(one.entity_group, one.start, one.end) for one in found] == [one[:3] for one in expected]
-    np.testing.assert_allclose([one.score for one in found], [one[3] for one in expected], **CLOSE)
-    assert all(one.word == text[one.start : one.end] for one in found)
+    assert [(word.entity_group, word.start, word.end) for word in words] == [word[:3] for word in expected]
+    np.testing.assert_allclose([word.score for word in words], [word[3] for word in expected], **CLOSE)
+    assert all(word.word == text[word.start : word.end] for word in words)
 
 
 def test_question_answering(url):
@@ -123,24 +125,26 @@ def test_question_answering(url):
     )
     assert best.answer == CONTEXT[best.start : best.end]
     several = asks(question=question, context=CONTEXT, top_k=3, handle_impossible_answer=False, align_to_words=False)
-    assert [(one.start, one.end) for one in several] == [(one["start"], one["end"]) for one in native]
+    assert [(span.start, span.end) for span in several] == [(span["start"], span["end"]) for span in native]
 
 
 @pytest.mark.parametrize(("several", "template"), [(False, None), (True, None), (False, "it says {}!")])
 def test_zero_shot_classification_as_the_pipeline_computes_it(url, tasks, several, template):
     labels = ["delivery", "money, late", "{weather}"]
-    found = client(url, "nli").zero_shot_classification(TEXT, labels, multi_label=several, hypothesis_template=template)
+    scores = client(url, "nli").zero_shot_classification(
+        TEXT, labels, multi_label=several, hypothesis_template=template
+    )
     logits = np.array(
         [tasks["nli"].logits(TEXT, (template or "This example is {}.").replace("{}", label)) for label in labels]
     )
-    expected = [softmax(one[[2, 0]])[1] for one in logits] if several else softmax(logits[:, 0])
-    assert_scores(found, dict(zip(labels, expected, strict=True)))
+    expected = [softmax(logit[[2, 0]])[1] for logit in logits] if several else softmax(logits[:, 0])
+    assert_scores(scores, dict(zip(labels, expected, strict=True)))
 
 
 def test_zero_shot_classification_with_two_labels(url, tasks):
-    [found] = client(url, "rte").zero_shot_classification(TEXT, ["delivery"])
+    [answer] = client(url, "rte").zero_shot_classification(TEXT, ["delivery"])
     logits = tasks["rte"].logits(TEXT, "This example is delivery.")
-    np.testing.assert_allclose(found.score, softmax(logits)[1], **CLOSE)
+    np.testing.assert_allclose(answer.score, softmax(logits)[1], **CLOSE)
 
 
 def in_windows(url, task, inputs, **asked):
@@ -153,19 +157,20 @@ def in_windows(url, task, inputs, **asked):
 
 def test_long_texts_are_read_to_their_end(url):
     """Cut, they would be answered by their beginnings, and nothing in these answers could say so."""
-    found = client(url, "tone").text_classification(LONG)
-    assert {one.label: one.score for one in found} == in_windows(url, "tone", LONG)["scores"]
+    scores = client(url, "tone").text_classification(LONG)
+    assert {entry.label: entry.score for entry in scores} == in_windows(url, "tone", LONG)["scores"]
     words = client(url, "tags").token_classification(LONG, aggregation_strategy="none", ignore_labels=[])
-    assert [(one.start, one.end, one.entity, one.score) for one in words] == [
-        (one["start"], one["end"], one["label"], one["score"]) for one in in_windows(url, "tags", LONG)["words"]
+    assert [(entry.start, entry.end, entry.entity, entry.score) for entry in words] == [
+        (entry["start"], entry["end"], entry["label"], entry["score"])
+        for entry in in_windows(url, "tags", LONG)["words"]
     ]
-    assert [one.word for one in words] == LONG.split()
+    assert [entry.word for entry in words] == LONG.split()
     spans = client(url, "spans").question_answering(question=TEXT, context=LONG, top_k=20)
-    assert [(one.answer, one.start, one.end, one.score) for one in spans] == [
-        tuple(one[name] for name in ("text", "start", "end", "score"))
-        for one in in_windows(url, "spans", {"text": TEXT, "text_pair": LONG}, top_k=20)["answers"]
+    assert [(entry.answer, entry.start, entry.end, entry.score) for entry in spans] == [
+        tuple(entry[name] for name in ("text", "start", "end", "score"))
+        for entry in in_windows(url, "spans", {"text": TEXT, "text_pair": LONG}, top_k=20)["answers"]
     ]
-    assert all(one.answer == LONG[one.start : one.end] for one in spans)
+    assert all(entry.answer == LONG[entry.start : entry.end] for entry in spans)
 
 
 def test_a_text_without_room_for_its_candidates_is_refused(url):
@@ -209,12 +214,12 @@ def test_the_javascript_client_gets_what_the_native_interface_says(url):
         answer = httpx.post(f"{url}/v1/tasks/{task}/classify", json={"inputs": inputs, **asked}, timeout=180)
         return answer.json()["results"][0]
 
-    assert {one["label"]: one["score"] for one in seen["tone"]} == native("tone", TEXT)["scores"]
+    assert {entry["label"]: entry["score"] for entry in seen["tone"]} == native("tone", TEXT)["scores"]
     assert len(seen["raw"]) == 2
-    assert [one["word"] for one in seen["tags"]] == [TEXT[one["start"] : one["end"]] for one in seen["tags"]]
+    assert [entry["word"] for entry in seen["tags"]] == [TEXT[entry["start"] : entry["end"]] for entry in seen["tags"]]
     best = native("spans", {"text": TEXT, "text_pair": CONTEXT})["answers"][0]
     spans = seen["spans"][0] if isinstance(seen["spans"], list) else seen["spans"]
     assert (spans["answer"], spans["score"]) == (best["text"], best["score"])
-    np.testing.assert_allclose(sum(one["score"] for one in seen["nli"]), 1)
-    assert {one["label"] for one in seen["nli"]} == {"delivery", "money"}
+    np.testing.assert_allclose(sum(entry["score"] for entry in seen["nli"]), 1)
+    assert {entry["label"] for entry in seen["nli"]} == {"delivery", "money"}
     assert "there is no task" in seen["refused"]

@@ -43,8 +43,8 @@ def test_it_masks_entities(web):
     expected = []
     for text, result in zip(TEXTS, native, strict=True):
         masked = text
-        for one in reversed(result["entities"]):
-            masked = f"{masked[: one['start']]}<{one['label']}>{masked[one['end'] :]}"
+        for entity in reversed(result["entities"]):
+            masked = f"{masked[: entity['start']]}<{entity['label']}>{masked[entity['end'] :]}"
         expected.append(masked)
     assert expected != TEXTS
     assert judge(web, TEXTS, tasks=["names"]) == (200, {"action": "GUARDRAIL_INTERVENED", "texts": expected})

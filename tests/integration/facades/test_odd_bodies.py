@@ -40,20 +40,20 @@ BODIES += [ClassifyRequest, ClassifyItemsRequest, FanoutRequest]
 @cache
 def names(*kinds):
     """The fields of bodies, those of every façade's where none is given, with those of what lies inside of them."""
-    found = set()
+    fields = set()
 
     def walk(schema):
         if isinstance(schema, dict):
-            found.update(schema.get("properties", ()))
-            for one in schema.values():
-                walk(one)
+            fields.update(schema.get("properties", ()))
+            for part in schema.values():
+                walk(part)
         elif isinstance(schema, list):
-            for one in schema:
-                walk(one)
+            for part in schema:
+                walk(part)
 
     for kind in kinds or BODIES:
         walk(msgspec.json.schema(kind))
-    return sorted(found)
+    return sorted(fields)
 
 
 texts = st.sampled_from([SECRET, f"{SECRET} {SECRET}", SECRET + "\x00", SECRET + "\u202e", "{" + SECRET + "}", ""])
@@ -134,10 +134,10 @@ def test_what_breaks_a_rule_is_named_as_the_client_wrote_it(kind):
         try:
             converted(kind, body)
         except BrokenRules as error:
-            for one in fault_of(error, "an-id").reasons:
-                _, *path = one["path"].split(".")
-                assert all(part in names(kind) or part.isdigit() for part in path), one
-                assert "`" not in one["reason"], one
+            for reason in fault_of(error, "an-id").reasons:
+                _, *path = reason["path"].split(".")
+                assert all(part in names(kind) or part.isdigit() for part in path), reason
+                assert "`" not in reason["reason"], reason
 
     check()
 

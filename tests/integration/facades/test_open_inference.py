@@ -18,7 +18,9 @@ def tensor(data=TEXTS, **more):
 
 
 def expected(texts=TEXTS, pairs=None):
-    rows = [telling().scores(*one) for one in (zip(texts, pairs, strict=True) if pairs else zip(texts, strict=True))]
+    rows = [
+        telling().scores(*halves) for halves in (zip(texts, pairs, strict=True) if pairs else zip(texts, strict=True))
+    ]
     return np.array([[row[label] for label in LABELS] for row in rows])
 
 
@@ -28,14 +30,14 @@ def test_tensors_in_json(web):
     assert answer == {"model_name": "risk", "model_version": "1", "id": "mine"}
     assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "FP32", [3, 2])
     np.testing.assert_allclose(np.array(scores["data"]).reshape(3, 2), expected(), atol=1e-4, rtol=0)
-    assert label["data"] == [LABELS[one] for one in expected().argmax(-1)]
+    assert label["data"] == [LABELS[index] for index in expected().argmax(-1)]
     assert (truncated["datatype"], truncated["data"]) == ("BOOL", [False] * 3)
 
 
 def test_stretches_are_json_in_a_tensor(web):
     answer = web.post("/v2/models/names/infer", json={"inputs": [tensor()]}).json()
     native = web.post("/v1/tasks/names/classify", json={"inputs": TEXTS}).json()["results"]
-    assert [json.loads(one) for one in answer["outputs"][0]["data"]] == [one["entities"] for one in native]
+    assert [json.loads(cell) for cell in answer["outputs"][0]["data"]] == [cell["entities"] for cell in native]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_triton(web):
     assert seen["model"]["outputs"][0] == {"name": "scores", "datatype": "FP32", "shape": [-1, 2]}
     for name in ("binary", "json", "async"):
         np.testing.assert_allclose(seen[name]["scores"], expected(), atol=1e-4, rtol=0)
-        assert seen[name]["labels"] == [LABELS[one] for one in expected().argmax(-1)]
+        assert seen[name]["labels"] == [LABELS[index] for index in expected().argmax(-1)]
         assert seen[name]["truncated"] == [False] * 3
     assert seen["async"]["head"] == {"model_name": "risk", "model_version": "1", "id": "seven"}
     np.testing.assert_allclose(seen["pairs"]["scores"], expected(TEXTS, TEXTS[::-1]), atol=1e-4, rtol=0)
@@ -102,8 +104,8 @@ def test_kserve(web):
     url = str(web.base_url).rstrip("/")
     seen = python_environment("kserve").run("kserve.py", url, KEY, "risk", json.dumps(TEXTS))
     assert (seen["ready"], seen["v2_ready"], seen["no_task"]) == (True, [True] * 3, 404)
-    for one, text in zip(seen["predictions"]["predictions"], TEXTS, strict=True):
-        assert one == pytest.approx(telling().scores(text), abs=1e-4)
+    for prediction, text in zip(seen["predictions"]["predictions"], TEXTS, strict=True):
+        assert prediction == pytest.approx(telling().scores(text), abs=1e-4)
     for form in ("json", "binary"):
         assert seen[form]["model"] == "risk"
         np.testing.assert_allclose(seen[form]["outputs"]["scores"], expected(), atol=1e-4, rtol=0)

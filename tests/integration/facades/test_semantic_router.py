@@ -56,23 +56,25 @@ def length(*texts):
 
 def test_a_sequence_head_answers_texts_and_pairs(web):
     pair = {"text": TEXT, "text_pair": "we are sorry"}
-    found = classify(web, "plain", [TEXT, pair, {"text": LONG}], profile="exact", return_meta=True, return_tokens=False)
-    first, second, third = found.pop("results")
-    meta = found.pop("meta")
+    answers = classify(
+        web, "plain", [TEXT, pair, {"text": LONG}], profile="exact", return_meta=True, return_tokens=False
+    )
+    first, second, third = answers.pop("results")
+    meta = answers.pop("meta")
     assert {"model_id", "revision", "model_sha256", "profile", "queue_ms", "compute_ms", "head"} <= meta.keys()
     used = length(TEXT) + length(TEXT, "we are sorry") + MAX_LENGTH
-    assert found == {
+    assert answers == {
         "model": "plain",
         "head": "classifier",
         "kind": "sequence",
         "labels": LABELS,
         "usage": {"input_tokens": used, "output_tokens": 0},
     }
-    for index, (one, texts) in enumerate(((first, [TEXT]), (second, [TEXT, "we are sorry"]))):
+    for index, (result, texts) in enumerate(((first, [TEXT]), (second, [TEXT, "we are sorry"]))):
         expected = softmax(STORED["plain"].logits(*texts))
-        np.testing.assert_allclose(one.pop("probabilities"), expected, atol=1e-5)
+        np.testing.assert_allclose(result.pop("probabilities"), expected, atol=1e-5)
         tokens = length(*texts)
-        assert one == {
+        assert result == {
             "index": index,
             "label": LABELS[expected.argmax()],
             "input": {"tokens": tokens, "processed_tokens": tokens, "truncated": False},
@@ -88,16 +90,16 @@ def test_a_sequence_head_answers_texts_and_pairs(web):
 def test_a_token_head_gives_spans_in_code_points(web):
     text = "💬 Anna met Bob in Ulm, and they left for Rom 🚆"
     native = post(web, "/v1/tasks/ner/classify", {"inputs": text})["results"][0]["entities"]
-    found = classify(web, "ner", text)
-    assert (found["kind"], found["labels"]) == ("token", BIO)
-    spans = found["results"][0]["spans"]
-    assert [(one["start"], one["end"], one["label"], one["probability"]) for one in spans] == [
-        (one["start"], one["end"], one["label"], one["score"]) for one in native
+    answers = classify(web, "ner", text)
+    assert (answers["kind"], answers["labels"]) == ("token", BIO)
+    spans = answers["results"][0]["spans"]
+    assert [(entity["start"], entity["end"], entity["label"], entity["probability"]) for entity in spans] == [
+        (entity["start"], entity["end"], entity["label"], entity["score"]) for entity in native
     ]
-    assert all(one["text"] == text[one["start"] : one["end"]] for one in spans)
-    threshold = sorted(one["probability"] for one in spans)[len(spans) // 2]
+    assert all(entity["text"] == text[entity["start"] : entity["end"]] for entity in spans)
+    threshold = sorted(entity["probability"] for entity in spans)[len(spans) // 2]
     above = classify(web, "ner", text, threshold=threshold)["results"][0]["spans"]
-    assert above == [one for one in spans if one["probability"] > threshold]
+    assert above == [entity for entity in spans if entity["probability"] > threshold]
 
 
 @pytest.mark.parametrize(
@@ -109,24 +111,24 @@ def test_a_token_head_gives_spans_in_code_points(web):
     ],
 )
 def test_an_input_that_is_too_long_has_an_error_of_its_own(web, options, error):
-    found = classify(web, "plain", [LONG, "late"], **options)["results"]
-    assert found[0] == {"index": 0, "error": error}
-    assert found[1]["label"] in LABELS
+    results = classify(web, "plain", [LONG, "late"], **options)["results"]
+    assert results[0] == {"index": 0, "error": error}
+    assert results[1]["label"] in LABELS
     assert web.post("/v1/classify", json={"model": "plain", "input": LONG}).json()["results"][0]["input"]["truncated"]
 
 
 def test_windows_read_a_text_to_its_end(web):
-    [found] = classify(web, "plain", LONG, overflow="window", window=WINDOW)["results"]
+    [result] = classify(web, "plain", LONG, overflow="window", window=WINDOW)["results"]
     asked = {"inputs": LONG, "window": WINDOW}
     native = post(web, "/v1/tasks/plain/classify", asked)["results"][0]
-    assert found["probabilities"] == [native["scores"][label] for label in LABELS]
+    assert result["probabilities"] == [native["scores"][label] for label in LABELS]
     tokens = length(LONG)
     windows = {"tokens": tokens, "processed_tokens": tokens, "truncated": False, "windows": native["windows"]}
-    assert found["input"] == windows
+    assert result["input"] == windows
     assert native["windows"] > 1
     for model in ("plain", "windowed"):
-        [one] = classify(web, model, LONG, overflow="window")["results"]
-        assert not one["input"]["truncated"]
+        [result] = classify(web, model, LONG, overflow="window")["results"]
+        assert not result["input"]["truncated"]
 
 
 def test_a_bundle_answers_each_task_as_if_it_came_alone(web):
@@ -139,7 +141,7 @@ def test_a_bundle_answers_each_task_as_if_it_came_alone(web):
         {"id": "f", "classify": {"model": "ner", "input": TEXT, "options": {"threshold": 0.1}}},
     ]
     results = post(web, "/v1/bundle", {"tasks": tasks, "options": {"deadline_ms": 120_000}})["results"]
-    assert [(one["id"], one["status"]) for one in results] == [
+    assert [(result["id"], result["status"]) for result in results] == [
         ("a", 200),
         ("b", 404),
         ("c", 400),
@@ -147,37 +149,37 @@ def test_a_bundle_answers_each_task_as_if_it_came_alone(web):
         ("e", 422),
         ("f", 200),
     ]
-    for one, task in zip(results, tasks, strict=True):
-        if one["status"] == 200:
-            assert one == {"id": task["id"], "status": 200, "classify": post(web, "/v1/classify", task["classify"])}
+    for result, task in zip(results, tasks, strict=True):
+        if result["status"] == 200:
+            assert result == {"id": task["id"], "status": 200, "classify": post(web, "/v1/classify", task["classify"])}
         else:
-            assert one.keys() == {"id", "status", "error"}
-    codes = [one["error"]["code"] for one in results if one["status"] != 200]
+            assert result.keys() == {"id", "status", "error"}
+    codes = [result["error"]["code"] for result in results if result["status"] != 200]
     assert codes == ["model_not_found", "invalid_request", "unsupported_surface", "unsupported_surface"]
     assert "colour" in results[2]["error"]["message"]
 
 
 def test_the_flat_form_gives_spans_of_a_token_task(web):
-    found = post(web, "/t/ner@live/classify", {"inputs": LONG})
-    assert (found.keys(), found["model"]) == ({"spans", "model"}, "ner")
-    assert found["spans"]
-    seen = {(one["label"], one["start"], one["end"]) for one in found["spans"]}
-    assert len(seen) == len(found["spans"])
-    for one in found["spans"]:
-        assert one["text"] == LONG[one["start"] : one["end"]]
-        assert one["label"] in ("PER", "LOC")
-        assert 0 <= one["score"] <= 1
+    answer = post(web, "/t/ner@live/classify", {"inputs": LONG})
+    assert (answer.keys(), answer["model"]) == ({"spans", "model"}, "ner")
+    assert answer["spans"]
+    seen = {(span["label"], span["start"], span["end"]) for span in answer["spans"]}
+    assert len(seen) == len(answer["spans"])
+    for span in answer["spans"]:
+        assert span["text"] == LONG[span["start"] : span["end"]]
+        assert span["label"] in ("PER", "LOC")
+        assert 0 <= span["score"] <= 1
 
 
 def test_a_grounded_answer_is_flagged_as_a_whole(web):
     given = {"inputs": "it is blue", "parameters": {"context": "The sky.", "question": "Which colour?"}}
-    found = post(web, "/t/halu/classify", given)
+    answer = post(web, "/t/halu/classify", given)
     expected = dict(zip(LABELS, softmax(STORED["halu"].logits("Which colour?\n\nThe sky.", "it is blue")), strict=True))
-    assert found["model"] == "halu"
-    assert {one["label"]: one["score"] for one in found["spans"]} == {
+    assert answer["model"] == "halu"
+    assert {span["label"]: span["score"] for span in answer["spans"]} == {
         label: pytest.approx(expected[label], abs=1e-5) for label in ("safe", "unsafe")
     }
-    assert {(one["start"], one["end"], one["text"]) for one in found["spans"]} == {(0, 10, "it is blue")}
+    assert {(span["start"], span["end"], span["text"]) for span in answer["spans"]} == {(0, 10, "it is blue")}
 
 
 INVALID = 400, "invalid_request"
@@ -208,9 +210,9 @@ def test_models_are_described_as_the_router_checks_them(web):
     listed = web.get("/v1/models").json()
     assert listed["limits"] == {"max_bundle_tasks": 64, "max_request_bytes": 2**20}
     assert (listed["object"], listed["api_version"]) == ("list", "2.3.0")
-    models = {one["id"]: one for one in listed["data"]}
+    models = {model["id"]: model for model in listed["data"]}
     assert models.keys() == STORED.keys()
-    heads = {name: one["heads"] for name, one in models.items()}
+    heads = {name: model["heads"] for name, model in models.items()}
     head = {"name": "classifier", "default_threshold": None, "overflow": "truncate", "window": None, "reduction": None}
     text, both = {"inputs": ["text"], "thresholds": None}, {"inputs": ["text", "pair"]}
     plain = [{**head, **both, "kind": "sequence", "labels": LABELS, "thresholds": None}]
@@ -218,13 +220,18 @@ def test_models_are_described_as_the_router_checks_them(web):
     assert heads["many"] == [{**head, **both, "kind": "scores", "labels": LABELS, "thresholds": [0.5, 0.2, 0.5]}]
     assert heads["ner"] == [{**head, **text, "kind": "token", "labels": BIO}]
     assert heads["windowed"] == [{**plain[0], "overflow": "window", "window": WINDOW}]
-    for name, one in models.items():
+    for name, model in models.items():
         surfaces = [] if name == "value" else ["classify"]
-        assert (one["object"], one["surfaces"], len(one["heads"])) == ("model", surfaces, len(surfaces))
-        assert (one["family"], one["ready"], one["status"], one["reason"]) == ("task_heads", True, "ready", None)
-        assert one["golden"] == {"status": "matched"}
-        assert one["limits"] == {"max_input_tokens": MAX_LENGTH, "max_inputs": 64}
+        assert (model["object"], model["surfaces"], len(model["heads"])) == ("model", surfaces, len(surfaces))
+        assert (model["family"], model["ready"], model["status"], model["reason"]) == (
+            "task_heads",
+            True,
+            "ready",
+            None,
+        )
+        assert model["golden"] == {"status": "matched"}
+        assert model["limits"] == {"max_input_tokens": MAX_LENGTH, "max_inputs": 64}
         stored = web.get(f"/v1/tasks/{name}/versions/1").json()["digest"]
-        assert (one["revision"], f"sha256:{one['model_sha256']}") == ("1", stored)
+        assert (model["revision"], f"sha256:{model['model_sha256']}") == ("1", stored)
     [alone] = web.get("/t/ner@live/v1/models").json()["data"]
     assert (alone["id"], alone["heads"]) == ("ner@live", heads["ner"])

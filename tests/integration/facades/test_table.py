@@ -106,17 +106,17 @@ class Place:
     def line_of(self, answer):
         """What the access log says of an answer."""
         id = answer.headers["x-request-id"]
-        said = f'"id":"{id}"'
-        wait_until(lambda: any(said in line.replace(" ", "") for line in list(self.lines)))
-        [line] = [json.loads(line) for line in list(self.lines) if said in line.replace(" ", "")]
+        field = f'"id":"{id}"'
+        wait_until(lambda: any(field in line.replace(" ", "") for line in list(self.lines)))
+        [line] = [json.loads(line) for line in list(self.lines) if field in line.replace(" ", "")]
         return line
 
     def metric(self, name, **labels):
-        found = 0.0
+        total = 0.0
         for line in self.http.get("/metrics").text.splitlines():
             if line.startswith(name) and all(f'{label}="{value}"' in line for label, value in labels.items()):
-                found += float(line.rpartition(" ")[2])
-        return found
+                total += float(line.rpartition(" ")[2])
+        return total
 
 
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
@@ -178,13 +178,13 @@ def assert_says(way, answer, results, labels=LABELS, positives=("risky",)):
     if way is WAYS["LiteLLM"]:
         # Reasons for a block: without texts, rounded, and the best of them alone.
         told = {(label, float(f"{score:.2f}")) for each in expected for label, score in each.items()}
-        found = {pair for each in shown for pair in each.items()}
-        assert found <= told
-        assert len(found) >= min(len(told), 32)
+        pairs = {pair for each in shown for pair in each.items()}
+        assert pairs <= told
+        assert len(pairs) >= min(len(told), 32)
         return
     assert len(shown) == len(expected)
-    for found, scores in zip(shown, expected, strict=True):
-        assert found == pytest.approx(scores, abs=1e-6)
+    for pairs, scores in zip(shown, expected, strict=True):
+        assert pairs == pytest.approx(scores, abs=1e-6)
 
 
 def assert_refused(way, answer, status=range(400, 500)):
@@ -199,8 +199,8 @@ def assert_refused(way, answer, status=range(400, 500)):
     assert answer.status_code in status, answer.text
     facade = question_of(way)
     form = facade and facade[0].form(Fault(422, "a-code", "Title", "a detail", [], "an-id"))[1]
-    own = {"type", "title", "status", "detail", "code", "instance"}
-    assert document.keys() == form.keys() if form else own <= document.keys(), document
+    names = {"type", "title", "status", "detail", "code", "instance"}
+    assert document.keys() == form.keys() if form else names <= document.keys(), document
 
 
 def marks(answer):
@@ -300,9 +300,9 @@ def test_the_thresholds_of_the_file_decide(place, name):
     way = WAYS[name]
     for text in DISTINCT[:8]:
         [result] = place.core("harms", [text], way.as_input)
-        [found] = FOUND[name](place.post(way, "harms", [text], {}).json())
+        [labels] = FOUND[name](place.post(way, "harms", [text], {}).json())
         over = {label for label in result["labels"] if way.shows != "positive" or label != "harmless"}
-        assert {*found} == over
+        assert {*labels} == over
 
 
 @each_classifier
@@ -335,8 +335,8 @@ def test_a_blank_text_is_refused_or_finds_nothing(place, way, texts):
         assert_refused(way, answer)
         assert "blank" in answer.text or way is WAYS["FMS's chat"]
     elif ref == "head":
-        found = [row for row in way.scores(answer.json(), LABELS) if row]
-        assert len(found) == (texts.count(TEXT) if way is WAYS["FMS"] else TEXT in texts)
+        rows = [row for row in way.scores(answer.json(), LABELS) if row]
+        assert len(rows) == (texts.count(TEXT) if way is WAYS["FMS"] else TEXT in texts)
     else:
         assert answer.json()["entities"] == []
 

@@ -12,9 +12,9 @@ def predict(url, inputs, task="tone", **arguments):
     return httpx.post(f"{url}/t/{task}/predict", json={"inputs": inputs, **arguments}, timeout=180)
 
 
-def assert_scores(found, expected):
-    assert len(found) == len(expected)
-    assert_best_first({one["label"]: one["score"] for one in found}, expected)
+def assert_scores(scores, expected):
+    assert len(scores) == len(expected)
+    assert_best_first({entry["label"]: entry["score"] for entry in scores}, expected)
 
 
 def test_a_list_of_two_texts_is_a_pair(url, tasks):

@@ -51,7 +51,7 @@ def embeddings(web, model, texts, **arguments):
 
 
 def numbers(answer):
-    return np.array([one["embedding"] for one in answer.json()["data"]])
+    return np.array([entry["embedding"] for entry in answer.json()["data"]])
 
 
 @pytest.mark.parametrize("name", ["unit-mean", "plain-cls"])
@@ -60,10 +60,10 @@ def test_vectors_are_those_of_sentence_transformers(web, models, name):
     np.testing.assert_allclose(numbers(answer), models[name].encode(TEXTS), **CLOSE)
     tokens = models[name].tokenizer(TEXTS, truncation=True, max_length=models[name].max_seq_length)["input_ids"]
     count = sum(map(len, tokens))
-    said = answer.json()
-    assert said["usage"] == {"prompt_tokens": count, "total_tokens": count}
-    assert (said["object"], said["model"]) == ("list", name)
-    assert [one["index"] for one in said["data"]] == list(range(len(TEXTS)))
+    body = answer.json()
+    assert body["usage"] == {"prompt_tokens": count, "total_tokens": count}
+    assert (body["object"], body["model"]) == ("list", name)
+    assert [entry["index"] for entry in body["data"]] == list(range(len(TEXTS)))
     assert answer.headers["onebert-truncated"] == "1"
 
 
@@ -88,26 +88,26 @@ def test_a_cut_vector_has_length_one_in_any_encoding(web, models):
     cut = embeddings(web, "unit-mean", TEXTS, dimensions=8)
     np.testing.assert_allclose(numbers(cut), whole, **CLOSE)
     coded = embeddings(web, "unit-mean", TEXTS, dimensions=8, encoding_format="base64", user="someone").json()["data"]
-    read = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in coded]
+    read = [np.frombuffer(base64.b64decode(entry["embedding"]), "<f4") for entry in coded]
     np.testing.assert_array_equal(np.array(read), numbers(cut).astype("<f4"))
 
 
 @pytest.mark.parametrize("name", ["unit-mean", "plain-cls"])
 def test_tei_normalizes_unless_it_is_told_not_to(web, models, name):
     raw = SentenceTransformer(modules=[*models[name]][:2], device="cpu")
-    found = web.post(f"/t/{name}/embed", json={"inputs": TEXTS, "normalize": False})
-    np.testing.assert_allclose(found.json(), raw.encode(TEXTS), atol=2e-5)
-    assert found.headers["onebert-truncated"] == "1"
-    assert int(found.headers["x-compute-tokens"]) > 0
-    one = web.post(f"/t/{name}/embed", json={"inputs": TEXTS[0], "truncate": False, "prompt_name": None}).json()
-    np.testing.assert_allclose(one, raw.encode(TEXTS[:1], normalize_embeddings=True), **CLOSE)
+    vectors = web.post(f"/t/{name}/embed", json={"inputs": TEXTS, "normalize": False})
+    np.testing.assert_allclose(vectors.json(), raw.encode(TEXTS), atol=2e-5)
+    assert vectors.headers["onebert-truncated"] == "1"
+    assert int(vectors.headers["x-compute-tokens"]) > 0
+    body = web.post(f"/t/{name}/embed", json={"inputs": TEXTS[0], "truncate": False, "prompt_name": None}).json()
+    np.testing.assert_allclose(body, raw.encode(TEXTS[:1], normalize_embeddings=True), **CLOSE)
 
 
 def test_hugging_faces_client(web, models, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     client = InferenceClient(model=f"{web.base_url}/t/unit-mean/embed".replace("//t", "/t"), token=KEY, timeout=180)
-    found = client.feature_extraction(TEXTS[0], normalize=True, truncate=True, encoding_format="float")
-    np.testing.assert_allclose(found, models["unit-mean"].encode(TEXTS[:1]), **CLOSE)
+    vectors = client.feature_extraction(TEXTS[0], normalize=True, truncate=True, encoding_format="float")
+    np.testing.assert_allclose(vectors, models["unit-mean"].encode(TEXTS[:1]), **CLOSE)
 
 
 @pytest.mark.parametrize(

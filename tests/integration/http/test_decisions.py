@@ -76,12 +76,12 @@ def test_a_request_decides_otherwise_on_every_route(client, tasks):
     options = {"activation": "none", "threshold": 0.0, "window": {"tokens": 20, "overlap": 5, "reduction": "max"}}
     logits = windows_of(tasks["plain"], LONG, 20, 5).max(axis=0)
     over = sorted((f"label {i}" for i in range(3) if logits[i] > 0), key=lambda label: -logits[int(label[-1])])
-    one = client.send("POST", "/v1/tasks/plain/classify", json={"inputs": LONG, **options}).json()["results"][0]
+    answer = client.send("POST", "/v1/tasks/plain/classify", json={"inputs": LONG, **options}).json()["results"][0]
     [two] = ask(client, items=[{"task": "plain", "text": LONG}], **options)
     [three] = client.send("POST", "/v1/fanout", json={"text": LONG, "tasks": ["plain"], **options}).json()["results"]
     with onebert.Client(str(client._http.base_url)) as typed:
         four = onebert.as_dict(typed.classify("plain", LONG, **options))
-    for result in (one, two, three, four):
+    for result in (answer, two, three, four):
         np.testing.assert_allclose([result["scores"][f"label {i}"] for i in range(3)], logits, atol=1e-4)
         assert result["labels"] == over
         assert not result["truncated"]
@@ -92,9 +92,9 @@ def test_a_request_decides_otherwise_on_every_route(client, tasks):
     with onebert.Client(str(client._http.base_url)) as typed:
         assert typed.classify("plain", LONG, **asked).energy == known["energy"]
         everywhere = typed.fanout("late", ["*"], energy=True)
-    assert {one.task for one in everywhere} >= {"plain", "several"}
-    assert "number" not in {one.task for one in everywhere}
-    assert all(one.energy is not None for one in everywhere)
+    assert {answer.task for answer in everywhere} >= {"plain", "several"}
+    assert "number" not in {answer.task for answer in everywhere}
+    assert all(answer.energy is not None for answer in everywhere)
     [sigmoid] = ask(client, items=[{"task": "plain", "text": "late"}], activation="sigmoid")
     np.testing.assert_allclose(sigmoid["score"], expit(tasks["plain"].logits("late")).max(), atol=1e-4)
 
@@ -131,14 +131,19 @@ def test_one_task_answers_whole_and_says_so(client, tasks):
 
 def test_a_partial_answer_names_what_is_missing(client, tasks):
     items = [{"task": name, "text": "it is late"} for name in ("plain", "nobody", "number@9", "several")]
-    found = ask(client, items=items, partial=True, timeout_ms=180_000)
-    assert [one["task"] for one in found] == ["plain", "nobody", "number@9", "several"]
-    assert [one.get("error", {}).get("code") for one in found] == [None, "task-not-found", "version-not-found", None]
-    assert found[1].keys() == {"task", "error"}
-    for one in (found[0], found[3]):
-        [alone] = ask(client, items=[{"task": one["task"], "text": "it is late"}])
-        assert one["label"] == alone["label"]
-        assert one["score"] == pytest.approx(alone["score"], abs=1e-5)
+    results = ask(client, items=items, partial=True, timeout_ms=180_000)
+    assert [answer["task"] for answer in results] == ["plain", "nobody", "number@9", "several"]
+    assert [answer.get("error", {}).get("code") for answer in results] == [
+        None,
+        "task-not-found",
+        "version-not-found",
+        None,
+    ]
+    assert results[1].keys() == {"task", "error"}
+    for answer in (results[0], results[3]):
+        [alone] = ask(client, items=[{"task": answer["task"], "text": "it is late"}])
+        assert answer["label"] == alone["label"]
+        assert answer["score"] == pytest.approx(alone["score"], abs=1e-5)
     with onebert.Client(str(client._http.base_url)) as typed:
         answers = typed.fanout("it is late", ["nobody", "plain"], partial=True)
     assert answers[0].error.code == "task-not-found"

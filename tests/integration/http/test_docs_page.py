@@ -50,7 +50,11 @@ def document(web):
 
 
 def operations(document):
-    return [(path, method, one) for path, methods in document["paths"].items() for method, one in methods.items()]
+    return [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
 
 
 def test_problems_are_documented_as_they_are_sent(document, web):
@@ -80,7 +84,7 @@ def test_keys_are_documented_where_they_are_needed(document, web):
 def test_names_are_documented_by_the_rule_that_the_server_has(document, web, name):
     headers = {"Authorization": f"Bearer {KEY}"}
     parameters = document["paths"]["/v1/tasks/{task}"]["get"]["parameters"]
-    [parameter] = [one for one in parameters if one["name"] == "task"]
+    [parameter] = [parameter for parameter in parameters if parameter["name"] == "task"]
     rule = re.compile(parameter["schema"]["pattern"])
     assert rule.search(name)
     assert web.get(f"/v1/tasks/{name}", headers=headers).status_code == 404

@@ -40,11 +40,11 @@ def ask(client, task, inputs, **options):
 
 
 def shown(explanation):
-    return [(one["field"], one["start"], one["end"]) for one in explanation["words"]]
+    return [(word["field"], word["start"], word["end"]) for word in explanation["words"]]
 
 
 def effects(explanation):
-    return [one["effect"] for one in explanation["words"]]
+    return [word["effect"] for word in explanation["words"]]
 
 
 def without_each(words):
@@ -56,23 +56,25 @@ def test_an_effect_is_the_score_with_a_word_less_that_without(client):
     whole = STORED["tone"].scores(TEXT)
     label = max(whole, key=whole.get)
     assert list(result["scores"]) == [label]
-    found = result["explanation"]
-    assert (found["method"], found["label"]) == ("occlusion", label)
-    assert [TEXT[start:end] for field, start, end in shown(found) if field == "text"] == WORDS
+    explanation = result["explanation"]
+    assert (explanation["method"], explanation["label"]) == ("occlusion", label)
+    assert [TEXT[start:end] for field, start, end in shown(explanation) if field == "text"] == WORDS
     expected = [whole[label] - STORED["tone"].scores(text)[label] for text in without_each(WORDS)]
-    np.testing.assert_allclose(effects(found), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(effects(explanation), expected, atol=TOLERANCE)
     assert max(map(abs, expected)) > 10 * TOLERANCE
 
 
 def test_each_text_of_a_pair_is_left_out_of(client):
     [result] = ask(client, "topic", [{"text": PAIR[0], "text_pair": PAIR[1]}])
     halves = [half.split() for half in PAIR]
-    found, task = result["explanation"], STORED["topic"]
-    assert [PAIR[field == "text_pair"][start:end] for field, start, end in shown(found)] == halves[0] + halves[1]
-    whole, label = task.scores(*PAIR), found["label"]
-    changed = [(one, PAIR[1]) for one in without_each(halves[0])] + [(PAIR[0], one) for one in without_each(halves[1])]
+    explanation, task = result["explanation"], STORED["topic"]
+    assert [PAIR[field == "text_pair"][start:end] for field, start, end in shown(explanation)] == halves[0] + halves[1]
+    whole, label = task.scores(*PAIR), explanation["label"]
+    changed = [(half, PAIR[1]) for half in without_each(halves[0])] + [
+        (PAIR[0], half) for half in without_each(halves[1])
+    ]
     np.testing.assert_allclose(
-        effects(found), [whole[label] - task.scores(*one)[label] for one in changed], atol=TOLERANCE
+        effects(explanation), [whole[label] - task.scores(*half)[label] for half in changed], atol=TOLERANCE
     )
 
 
@@ -80,13 +82,15 @@ def test_effects_are_in_the_units_of_the_scores(client):
     several, number = STORED["several"], STORED["number"]
     [result] = ask(client, "several", TEXT)
     best = int(several.logits(TEXT).argmax())
-    expected = [expit(several.logits(TEXT)[best]) - expit(several.logits(one)[best]) for one in without_each(WORDS)]
+    expected = [
+        expit(several.logits(TEXT)[best]) - expit(several.logits(variant)[best]) for variant in without_each(WORDS)
+    ]
     np.testing.assert_allclose(effects(result["explanation"]), expected, atol=TOLERANCE)
     [result] = ask(client, "several", TEXT, activation="none")
-    expected = [several.logits(TEXT)[best] - several.logits(one)[best] for one in without_each(WORDS)]
+    expected = [several.logits(TEXT)[best] - several.logits(variant)[best] for variant in without_each(WORDS)]
     np.testing.assert_allclose(effects(result["explanation"]), expected, rtol=1e-3, atol=1e-3)
     [result] = ask(client, "number", TEXT)
-    expected = [number.logits(TEXT)[0] - number.logits(one)[0] for one in without_each(WORDS)]
+    expected = [number.logits(TEXT)[0] - number.logits(variant)[0] for variant in without_each(WORDS)]
     np.testing.assert_allclose(effects(result["explanation"]), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -101,11 +105,11 @@ def test_of_a_text_that_is_cut_only_what_is_read_is_left_out(client):
     text = " ".join(["late"] * 300)
     [result] = ask(client, "tone", text)
     assert result["truncated"] is True
-    found = result["explanation"]
-    assert MAX_LEFT_OUT_TOKENS // MAX_LENGTH // 2 < len(shown(found)) <= MAX_LEFT_OUT_TOKENS // MAX_LENGTH
-    assert " ".join(text[start:end] for _, start, end in shown(found)) == " ".join(["late"] * (MAX_LENGTH - 2))
+    explanation = result["explanation"]
+    assert MAX_LEFT_OUT_TOKENS // MAX_LENGTH // 2 < len(shown(explanation)) <= MAX_LEFT_OUT_TOKENS // MAX_LENGTH
+    assert " ".join(text[start:end] for _, start, end in shown(explanation)) == " ".join(["late"] * (MAX_LENGTH - 2))
     # As many words of the same text come after them: nothing changes.
-    np.testing.assert_allclose(effects(found), 0, atol=TOLERANCE)
+    np.testing.assert_allclose(effects(explanation), 0, atol=TOLERANCE)
 
 
 def test_many_words_go_together_and_cover_what_windows_read(client):
@@ -113,10 +117,10 @@ def test_many_words_go_together_and_cover_what_windows_read(client):
     text = " ".join(words)
     [result] = ask(client, "windows", text)
     assert (result["truncated"], result["windows"] > 6) == (False, True)
-    found = shown(result["explanation"])
-    assert MIN_LEFT_OUT < len(found) <= MAX_LEFT_OUT_TOKENS // (16 * result["windows"])
-    assert " ".join(text[start:end] for _, start, end in found) == text
-    _, start, end = found[5]
+    of_words = shown(result["explanation"])
+    assert MIN_LEFT_OUT < len(of_words) <= MAX_LEFT_OUT_TOKENS // (16 * result["windows"])
+    assert " ".join(text[start:end] for _, start, end in of_words) == text
+    _, start, end = of_words[5]
     left = client.classify("windows", text[:start] + text[end + 1 :])["results"][0]
     label = result["label"]
     effect = result["scores"][label] - left["scores"][label]
@@ -127,7 +131,7 @@ def test_of_long_texts_more_words_go_together(client):
     """A document is explained, if by few stretches, and a short text beside it by words where that costs nothing."""
     document = " ".join(WORDS * 2100)
     assert len(document) * MAX_LEFT_OUT > 2 * MAX_EXPLAINED_CHARACTERS
-    few, words = (one["explanation"] for one in ask(client, "tone", [document, TEXT]))
+    few, words = (result["explanation"] for result in ask(client, "tone", [document, TEXT]))
     assert MIN_LEFT_OUT <= len(shown(few)) <= MAX_EXPLAINED_CHARACTERS // len(document)
     read = " ".join(document.split()[: MAX_LENGTH - 2])
     assert " ".join(document[start:end] for _, start, end in shown(few)) == read
@@ -136,7 +140,7 @@ def test_of_long_texts_more_words_go_together(client):
 
 def test_a_text_of_one_word_has_nothing_to_leave_out(client):
     results = ask(client, "tone", ["late", {"text": "late", "text_pair": "order was"}])
-    assert [shown(one["explanation"]) for one in results] == [[], [("text_pair", 0, 5), ("text_pair", 6, 9)]]
+    assert [shown(result["explanation"]) for result in results] == [[], [("text_pair", 0, 5), ("text_pair", 6, 9)]]
 
 
 def test_what_is_not_about_a_whole_text_is_not_explained(client):
@@ -160,11 +164,11 @@ def test_an_explanation_costs_no_more_than_is_bounded(client):
 
 def test_the_client_explains_any_number_of_texts(server):
     texts = [f"{word} {TEXT}" for word in WORDS] * 4
-    with onebert.Client(server.url) as own:
-        found = own.classify("tone", texts, explain=True)
-    assert len(found) == len(texts) > MAX_EXPLAINED
-    for text, result in zip(texts, found, strict=True):
+    with onebert.Client(server.url) as web:
+        answers = web.classify("tone", texts, explain=True)
+    assert len(answers) == len(texts) > MAX_EXPLAINED
+    for text, result in zip(texts, answers, strict=True):
         assert result.explanation is not None
-        assert [text[one.start : one.end] for one in result.explanation.words] == text.split()
+        assert [text[word.start : word.end] for word in result.explanation.words] == text.split()
         assert result.explanation.label == result.label
-    assert onebert.as_dict(found[0])["explanation"]["method"] == "occlusion"
+    assert onebert.as_dict(answers[0])["explanation"]["method"] == "occlusion"

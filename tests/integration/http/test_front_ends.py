@@ -55,8 +55,8 @@ COUNTED = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/cla
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
     before = server.metric(COUNTED)
-    each(server, lambda one: one.classify("task", TEXT))
-    each(server, lambda one: one.ready())  # what they had to say of the answers they have said
+    each(server, lambda web: web.classify("task", TEXT))
+    each(server, lambda web: web.ready())  # what they had to say of the answers they have said
     gone = server.children()
     for pid in gone:
         os.kill(pid, signal.SIGKILL)
@@ -72,26 +72,26 @@ def test_what_a_front_end_has_seen_decides_nothing(server, client):
     second = Task(seed=3)
     client.push("turns", second.file)
     for _ in range(2):
-        for answer in each(server, lambda one: one.classify("turns", PAIR)):
+        for answer in each(server, lambda web: web.classify("turns", PAIR)):
             assert (answer["version"], len(answer["results"][0]["answers"])) == (1, 1)
         client.move_alias("turns", "live", 2, expected=1)
-        for answer in each(server, lambda one: one.classify("turns", TEXT)):
+        for answer in each(server, lambda web: web.classify("turns", TEXT)):
             assert answer["version"] == 2
             assert_answers(answer["results"][0], second.scores(TEXT))
         client.move_alias("turns", "live", 1, expected=2)
 
-        def refused(one):
+        def refused(web):
             with pytest.raises(InvalidInput, match="turns@1 is a span task"):
-                one.classify("turns", TEXT)
+                web.classify("turns", TEXT)
 
         each(server, refused)
     client.delete_alias("turns", "live", expected=1)
     client.delete_version("turns", 1)
     client.delete_version("turns", 2)
 
-    def gone(one):
+    def gone(web):
         with pytest.raises(TaskNotFound):
-            one.classify("turns", PAIR)
+            web.classify("turns", PAIR)
 
     each(server, gone)
 
@@ -102,7 +102,7 @@ def test_signals_are_for_the_engines_process(server, client, task):
     for pid in before:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
-    for answer in each(server, lambda one: one.classify("task", TEXT)):
+    for answer in each(server, lambda web: web.classify("task", TEXT)):
         assert_answers(answer["results"][0], task.scores(TEXT))
     assert server.children() == before
     assert len(before) == 2
@@ -112,15 +112,15 @@ def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client,
     before = server.children()
     os.kill(min(before), signal.SIGKILL)
     # The engine's process and the other front end see to these, and to those that the dead one had not accepted.
-    for answer in each(server, lambda one: one.classify("task", TEXT)):
+    for answer in each(server, lambda web: web.classify("task", TEXT)):
         assert_answers(answer["results"][0], task.scores(TEXT))
     wait_until(lambda: len(server.children() - {min(before)}) == 2)
     assert "a front end ended with status -9" in server.log.read_text()
     os.kill(max(before), signal.SIGKILL)
     wait_until(lambda: max(before) not in server.children())
     # The one that was started since answers alone.
-    with server.client(api_key=KEY) as one:
-        assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
+    with server.client(api_key=KEY) as web:
+        assert_answers(web.classify("task", TEXT)["results"][0], task.scores(TEXT))
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
         ended = []
         while len(ended) < MAX_ENDS:
             wait_until(lambda: not server.children() <= {*ended})
-            [one] = server.children() - {*ended}
-            os.kill(one, signal.SIGKILL)
-            ended.append(one)
+            [child] = server.children() - {*ended}
+            os.kill(child, signal.SIGKILL)
+            ended.append(child)
         assert server.wait() == 1
     assert server.log.read_text().splitlines()[-1] == "error: a front end ended with status -9, again and again"
 
@@ -308,7 +308,7 @@ def test_a_front_end_that_stands_still_is_replaced(tmp_path):
         asking = [pool.submit(ask, connection) for connection in held]
         with server.connect() as new:
             assert ask(new) == (b"200", True)
-        answers = {one.result() for one in asking}
+        answers = {future.result() for future in asking}
         assert (b"", False) in answers
         assert answers <= {(b"200", True), (b"", False)}
         wait_until(lambda: len(server.children() - {gone}) == 2)
@@ -344,4 +344,4 @@ def test_no_child_of_the_server_has_its_secrets(tmp_path, monkeypatch):
                 held += [process / "environ", process / "cmdline", *files]
             assert [(path, secret) for path in held for secret in secrets if secret in path.read_bytes()] == []
             places = {settings[name].rpartition("/")[2].encode() for name in ("registry", "blobs")}
-            assert not [one for one in secrets if one not in places and one in server.log.read_bytes()]
+            assert not [secret for secret in secrets if secret not in places and secret in server.log.read_bytes()]

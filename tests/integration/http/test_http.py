@@ -48,9 +48,9 @@ def test_equal_content_is_the_same_version(client, http):
     assert (answer.status_code, answer.json()) == (201, {"task": "first", "version": 1, "digest": digest})
     assert client.push("first", task.file) == answer.json() | {"created": False}
     shown = client.task("first")
-    assert (shown["aliases"], [one["version"] for one in shown["versions"]]) == ({"live": 1}, [1])
+    assert (shown["aliases"], [response["version"] for response in shown["versions"]]) == ({"live": 1}, [1])
     version, delta = http.get(answer.headers["location"]), http.get("/v1/tasks/first/versions/1/delta")
-    assert {one.headers["etag"] for one in (answer, version, delta)} == {f'"{digest}"'}
+    assert {response.headers["etag"] for response in (answer, version, delta)} == {f'"{digest}"'}
     assert (delta.headers["content-type"], delta.content) == (OCTETS, task.file)
     facts = version.json()
     assert (facts["status"], facts["size"], facts["digest"]) == ("resident", len(task.file), digest)
@@ -106,8 +106,8 @@ def test_golden_logits_that_do_not_agree_are_refused(client):
 
 
 def test_alias_moves_by_compare_and_set(client, http):
-    one, two = Task(seed=24), Task(seed=25)
-    client.push("moved", one.file)
+    first, two = Task(seed=24), Task(seed=25)
+    client.push("moved", first.file)
     client.push("moved", two.file)
     assert client.classify("moved", TEXT)["version"] == 1
     assert http.get("/v1/tasks/moved/aliases/live").json()["previous"] is None
@@ -125,7 +125,7 @@ def test_alias_moves_by_compare_and_set(client, http):
     listed = next(task for task in client.tasks() if task["name"] == "moved")
     assert client.task("moved")["previous"] == listed["previous"] == {"live": 1}
     client.move_alias("moved", "live", 1, expected=2)
-    assert_answers(client.classify("moved", TEXT)["results"][0], one.scores(TEXT))
+    assert_answers(client.classify("moved", TEXT)["results"][0], first.scores(TEXT))
     assert_answers(client.classify("moved@2", TEXT)["results"][0], two.scores(TEXT))
 
 
@@ -212,12 +212,12 @@ def test_many_clients_push_the_same_file_at_once(server):
     with ThreadPoolExecutor(12) as pool:
 
         def push(_):
-            with server.client() as own:
-                return own.push("raced", file)
+            with server.client() as web:
+                return web.push("raced", file)
 
         pushed = list(pool.map(push, range(24)))
-    assert {one["version"] for one in pushed} == {1}
-    assert sum(one["created"] for one in pushed) == 1
+    assert {answer["version"] for answer in pushed} == {1}
+    assert sum(answer["created"] for answer in pushed) == 1
 
 
 def test_metrics_count_what_happened(server, http, client):

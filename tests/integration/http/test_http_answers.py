@@ -52,7 +52,7 @@ def test_an_answer_of_hundreds_of_megabytes_is_refused(server, client, good):
         client.fanout("it is late", ["wide"] * 1024)
     assert len(client.classify("wide", "it is late")["results"][0]["scores"]) == 4096
     few = client.fanout("it is late", ["wide"] * 1024, top_k=1)
-    assert [len(one["scores"]) for one in few] == [1] * 1024
+    assert [len(result["scores"]) for result in few] == [1] * 1024
     assert_answers(client.classify("good", "late")["results"][0], good.scores("late"))
 
 
@@ -68,6 +68,6 @@ def test_spans_of_very_long_tokens_are_refused_as_they_are_read(server, client):
 
 def peak_memory(server):
     """The most bytes that a process of the server has ever held at once, of the largest of them."""
-    own = {server.process.pid} | server.children()
-    peaks = [re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1] for pid in own]
+    processes = {server.process.pid} | server.children()
+    peaks = [re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1] for pid in processes]
     return max(map(int, peaks)) * 1024

@@ -28,10 +28,10 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
 
     def ask(seed):
         rng = np.random.default_rng(seed)
-        with server.client() as own:
+        with server.client() as web:
             for _ in range(12):
                 chosen = [asked[i] for i in rng.integers(0, len(asked), rng.integers(1, 20))]
-                for (task, text), result in zip(chosen, own.classify_items(chosen), strict=True):
+                for (task, text), result in zip(chosen, web.classify_items(chosen), strict=True):
                     assert result["task"] == task
                     assert_answers(result, expected[task, text])
         return seed

@@ -65,8 +65,8 @@ def test_what_was_stored_is_served_again(stored):
 def _readiness(web, client):
     """How many versions /readyz counts as unavailable; it counts those in memory that say so themselves."""
     counts = web.get("/readyz").json()
-    versions = [one for task in client.tasks() for one in client.task(task["name"])["versions"]]
-    assert counts["resident"] == sum(one["status"] == "resident" for one in versions)
+    versions = [version for task in client.tasks() for version in client.task(task["name"])["versions"]]
+    assert counts["resident"] == sum(version["status"] == "resident" for version in versions)
     return counts["unavailable"]
 
 
@@ -128,9 +128,9 @@ def test_a_request_that_never_comes_does_not_hold_the_stop(tmp_path, front_ends)
     with Server(tmp_path, **settings) as server, server.begin("POST", CLASSIFY, b"{", 100):
         wait_until(lambda: server.in_progress() == 2)
         assert server.stop() == 0
-    said = server.log.read_text().splitlines()
-    assert said[0].endswith(f"onebert.serve: loading {tiny_base()}")
-    assert said[-1].endswith("onebert.serve: stopped")
+    lines = server.log.read_text().splitlines()
+    assert lines[0].endswith(f"onebert.serve: loading {tiny_base()}")
+    assert lines[-1].endswith("onebert.serve: stopped")
 
 
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
@@ -152,9 +152,9 @@ def test_drain_loses_no_request(tmp_path, front_ends):
 
         def ask(_):
             count = 0
-            with httpx.Client(base_url=server.url, timeout=180) as own:
+            with httpx.Client(base_url=server.url, timeout=180) as web:
                 while True:
-                    answer = own.post(CLASSIFY, json={"inputs": TEXT})
+                    answer = web.post(CLASSIFY, json={"inputs": TEXT})
                     assert_answers(answer.json()["results"][0], expected)
                     count += 1
                     if count == 5:
@@ -195,10 +195,10 @@ def _assert_refused(done, reason):
 
 
 def _read_all(connection):
-    found = b""
+    received = b""
     while part := connection.recv(65536):
-        found += part
-    return found
+        received += part
+    return received
 
 
 @pytest.mark.slow

@@ -94,11 +94,11 @@ def test_a_host_name_is_bound_at_every_address_that_it_stands_for(monkeypatch):
     nobodys = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nobodys, *ours])
     sockets = bind("twice", 0)
-    names = [one.getsockname() for one in sockets]
+    names = [listener.getsockname() for listener in sockets]
     assert [name[0] for name in names] == ["127.0.0.1", "127.0.0.2"]
     assert len({name[1] for name in names}) == 1
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nobodys])
     with pytest.raises(InvalidSettings, match="not an address of this machine"):
         bind("nowhere", 0)
-    for one in sockets:
-        one.close()
+    for listener in sockets:
+        listener.close()

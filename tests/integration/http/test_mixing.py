@@ -109,9 +109,9 @@ class Mixing:
         if kind == "task":
             answer = self.send("POST", f"/v1/tasks/{name}/classify", json={"inputs": texts})
             if answer.status_code == 200:
-                found = answer.json()
-                about = {"task": found["task"], "version": found["version"]}
-                self.compare([about | result for result in found["results"]], texts)
+                answered = answer.json()
+                about = {"task": answered["task"], "version": answered["version"]}
+                self.compare([about | result for result in answered["results"]], texts)
         elif kind == "items":
             items = [{"task": draw.choice([*TASKS, f"{name}@1"]), "text": text} for text in texts]
             self.results(self.send("POST", "/v1/classify", json={"items": items} | partial), texts)

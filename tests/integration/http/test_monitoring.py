@@ -45,12 +45,14 @@ def of_dashboard():
     board = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-    found = {f"{panel['title']} {one['refId']}": one["expr"] for panel in panels for one in panel["targets"]}
+    expressions = {
+        f"{panel['title']} {target['refId']}": target["expr"] for panel in panels for target in panel["targets"]
+    }
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
             [selector] = re.findall(r"label_values\((.+), \w+\)", variable["query"]["query"])
-            found[variable["name"]] = selector
-    return found
+            expressions[variable["name"]] = selector
+    return expressions
 
 
 def of_adapter():
@@ -68,23 +70,25 @@ def families(server, client):
     client.classify("tone", "good")
     with pytest.raises(errors.TaskNotFound):
         client.classify("nobody", "good")
-    found = {family.name: family for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)}
+    of_name = {
+        family.name: family for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
+    }
     # Counts that a test cannot bring about at will; their labels are those that the server gives them.
     counted = Metrics()
     counted.count_dropped("deadline", 1)
     counted.count_left(1, 1, 1)
     for family in text_string_to_metric_families(counted.exposition().decode()):
-        if family.name in found:
-            found[family.name].samples += family.samples
+        if family.name in of_name:
+            of_name[family.name].samples += family.samples
     # There is a sample for each alarm; test_watch_http.py has the labels of a real one.
-    found["onebert_task_alarm"].add_sample("onebert_task_alarm", {"task": "tone", "version": "1"}, 1)
-    return found
+    of_name["onebert_task_alarm"].add_sample("onebert_task_alarm", {"task": "tone", "version": "1"}, 1)
+    return of_name
 
 
 def nodes(expression):
-    found = []
-    promql.walk(promql.parse(filled(expression)), found.append)
-    return found
+    parts = []
+    promql.walk(promql.parse(filled(expression)), parts.append)
+    return parts
 
 
 def family_of(name, families):
@@ -94,25 +98,25 @@ def family_of(name, families):
 
 
 def selectors(node):
-    return [one for one in nodes(node.prettify()) if isinstance(one, promql.VectorSelector)]
+    return [part for part in nodes(node.prettify()) if isinstance(part, promql.VectorSelector)]
 
 
 def codes():
-    classes = [one for one in vars(errors).values() if isinstance(one, type)]
-    return {one.code for one in classes if issubclass(one, errors.OneBertError)}
+    classes = [error for error in vars(errors).values() if isinstance(error, type)]
+    return {error.code for error in classes if issubclass(error, errors.OneBertError)}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_an_expression_asks_for_what_is_there(expression, families):
     series = [node for node in nodes(expression) if isinstance(node, promql.VectorSelector)]
     assert series
-    for one in series:
-        if one.name == "up":
+    for selector in series:
+        if selector.name == "up":
             continue
-        family = family_of(one.name, families)
-        samples = [sample for sample in family.samples if sample.name == one.name]
-        assert samples, f"{one.name} is not a series of {family.name}"
-        for matcher in one.matchers.matchers:
+        family = family_of(selector.name, families)
+        samples = [sample for sample in family.samples if sample.name == selector.name]
+        assert samples, f"{selector.name} is not a series of {family.name}"
+        for matcher in selector.matchers.matchers:
             if matcher.name in OF_TARGETS:
                 continue
             values = {sample.labels[matcher.name] for sample in samples}
@@ -126,17 +130,19 @@ def test_an_expression_asks_for_what_is_there(expression, families):
 def test_functions_fit_the_types_of_what_they_are_given(expression, families):
     for node in nodes(expression):
         if isinstance(node, promql.Call):
-            found = {family_of(one.name, families).type for one in selectors(node) if one.name != "up"}
+            types = {family_of(selector.name, families).type for selector in selectors(node) if selector.name != "up"}
             if node.func.name in OF_COUNTERS:
-                assert found <= {"counter", "histogram"}
+                assert types <= {"counter", "histogram"}
             elif node.func.name in OF_GAUGES:
-                assert found == {"gauge"}
+                assert types == {"gauge"}
             elif node.func.name == "histogram_quantile":
-                assert all(one.name.endswith("_bucket") for one in selectors(node))
+                assert all(selector.name.endswith("_bucket") for selector in selectors(node))
                 assert "le" in node.args[1].modifier.labels
         if isinstance(node, promql.AggregateExpr) and node.modifier is not None:
-            for one in selectors(node.expr):
-                [*samples] = (sample for sample in family_of(one.name, families).samples if sample.name == one.name)
+            for selector in selectors(node.expr):
+                [*samples] = (
+                    sample for sample in family_of(selector.name, families).samples if sample.name == selector.name
+                )
                 assert set(node.modifier.labels) <= samples[0].labels.keys() | OF_TARGETS
 
 

@@ -39,22 +39,22 @@ def cases(operation, task):
 
     fits = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
     known = {"task": task, "model": task, "version": 1, "alias": "live", "key": "0" * 12, "id": "an-id"}
-    known = {one.name: known[one.name] for one in operation.path_parameters}
-    found = [fits, fits.map(lambda case: about(case, task))]
+    known = {path_parameter.name: known[path_parameter.name] for path_parameter in operation.path_parameters}
+    strategies = [fits, fits.map(lambda case: about(case, task))]
     if [*operation.path_parameters, *operation.query, *operation.headers, *operation.body]:
-        found.append(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
+        strategies.append(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
     if known:
-        found.append(operation.as_strategy(path_parameters=known).map(lambda case: in_time(about(case, task))))
+        strategies.append(operation.as_strategy(path_parameters=known).map(lambda case: in_time(about(case, task))))
     if operation.label == "PUT /v1/tasks/{task}/versions":
-        found.append(operation.as_strategy(path_parameters=known, body=Task().file, media_type=OCTETS))
+        strategies.append(operation.as_strategy(path_parameters=known, body=Task().file, media_type=OCTETS))
     if operation.label == "POST /v1/feedback":
         given = {"data": [{"task": task, "text": "my order is late", "label": "label 0", "identifier": "mine"}]}
-        found.append(operation.as_strategy(body=given, media_type="application/json").map(in_time))
+        strategies.append(operation.as_strategy(body=given, media_type="application/json").map(in_time))
     if operation.label == "POST /v1/keys":
         # No other key may be the first one.
         first = {"name": "first", "scopes": ["admin"], "tasks": ["*"]}
-        found.append(operation.as_strategy(body=first, media_type="application/json").map(in_time))
-    return st.one_of(found)
+        strategies.append(operation.as_strategy(body=first, media_type="application/json").map(in_time))
+    return st.one_of(strategies)
 
 
 def about(case, task):
@@ -150,9 +150,9 @@ def test_the_server_does_what_its_document_says(server):
     # The first message makes a process import the SDK, which takes seconds beside other tests.
     assert httpx.post(f"{server.url}/mcp", json={"jsonrpc": "2.0", "method": "ping", "id": 1}, timeout=180).is_success
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
-    operations = [found.ok() for found in document.get_all_operations()]
+    operations = [get_all_operation.ok() for get_all_operation in document.get_all_operations()]
     # The first key that is made closes the server to whoever has none.
-    for operation in sorted(operations, key=lambda one: one.label == "POST /v1/keys"):
+    for operation in sorted(operations, key=lambda operation: operation.label == "POST /v1/keys"):
         statuses = fuzz(server, operation, [unless_too_long(check) for check in CHECKS.get_by_names(names)])
         print(operation.label, dict(statuses))
         expected = operation.path in ANSWER | NATIVE or operation.path not in FACADES | REFUSED

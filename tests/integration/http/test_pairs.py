@@ -40,8 +40,8 @@ def test_both_texts_of_a_pair_count_as_tokens(client, siamese):
 def test_a_single_text_is_refused_and_is_not_asked_of_all_tasks(server, client, siamese, joint):
     with pytest.raises(InvalidInput, match="same@1 is a single_label task and takes a pair of texts"):
         client.classify("same", "late")
-    assert "same" not in {one["task"] for one in client.fanout("late")}
-    assert {"same", "joint"} <= {one["task"] for one in client.fanout(PAIRS[0])}
+    assert "same" not in {answer["task"] for answer in client.fanout("late")}
+    assert {"same", "joint"} <= {answer["task"] for answer in client.fanout(PAIRS[0])}
     answer = httpx.post(f"{server.url}/v1/tasks/same/classify", json={"inputs": ["late"]})
     assert answer.status_code == 422
 

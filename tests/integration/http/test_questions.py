@@ -262,9 +262,9 @@ def problem_of(answer, expected, case=None):
 @pytest.mark.parametrize("case", PLAIN)
 def test_questions_are_answered_with_the_id_that_they_bring(ask, case):
     for headers in ((JSON,), (JSON, GIVEN_ID)):
-        status, found, body = ask(Request(*PLAIN[case], headers=headers))
-        assert (status, (GIVEN_ID in found)) == (200, GIVEN_ID in headers)
-        assert (b"content-length", b"%d" % len(body)) in found
+        status, answer_id, body = ask(Request(*PLAIN[case], headers=headers))
+        assert (status, (GIVEN_ID in answer_id)) == (200, GIVEN_ID in headers)
+        assert (b"content-length", b"%d" % len(body)) in answer_id
         json.loads(body)
 
 
@@ -298,8 +298,8 @@ def test_questions_of_every_size_are_answered_as_if_alone(ask, size, beside, par
         return status, json.loads(answer).get("results")
 
     def alone(task, text):
-        status, found = results(f"/v1/tasks/{task}/classify", inputs=text)
-        return found[0] if status == 200 else None
+        status, answers = results(f"/v1/tasks/{task}/classify", inputs=text)
+        return answers[0] if status == 200 else None
 
     def fields(result):
         return None if "error" in result else {name: result[name] for name in result.keys() - VERSION}
@@ -307,13 +307,13 @@ def test_questions_of_every_size_are_answered_as_if_alone(ask, size, beside, par
     for (task, text), (other, short) in ((SIZES[size], beside), (beside, SIZES[size])):
         expected = [alone(task, text), alone(other, short), alone(task, text)]
         items = [{"task": task, "text": text}, {"task": other, "text": short}, {"task": task, "text": text}]
-        status, found = results(MANY, items=items, partial=partial)
+        status, answers = results(MANY, items=items, partial=partial)
         assert (status == 200) == (partial or None not in expected)
-        assert status != 200 or [*map(fields, found)] == expected
-        status, found = results(FANOUT, tasks=[task, other, "several"], text=text, partial=partial)
+        assert status != 200 or [*map(fields, answers)] == expected
+        status, answers = results(FANOUT, tasks=[task, other, "several"], text=text, partial=partial)
         expected = [alone(task, text), alone(other, text), alone("several", text)]
         assert (status == 200) == (partial or None not in expected)
-        assert status != 200 or [*map(fields, found)] == expected
+        assert status != 200 or [*map(fields, answers)] == expected
 
 
 @pytest.mark.parametrize("case", SAME)
@@ -395,13 +395,13 @@ async def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypat
         answerer = Answerer(runtime.admission.splitters, gateway, runtime.workers)
         monkeypatch.setattr(counts, "requests_ended", ended.extend)
         front = with_head(config_of(Edge(answerer, counts), transport, KeyRing({}), runtime.settings).app)
-        asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]
-        asked += [changed(one) for one in (*SAME.values(), *(changes for changes, _ in OTHERWISE.values()))]
+        asked = [Request(*case[:2]) for case in (*PLAIN.values(), *REFUSED.values())]
+        asked += [changed(case) for case in (*SAME.values(), *(changes for changes, _ in OTHERWISE.values()))]
         for request in (*asked, *CONTROL):
             assert await request.sent_to(front) == await request.sent_to(here), request
             await asyncio.sleep(0)  # ends the turn, after which what it has finished is counted
-            there, own = (one._replace(seconds=0, answers=()) for one in ended[-2:])
-            assert there == own, request
+            there, entry = (case._replace(seconds=0, answers=()) for case in ended[-2:])
+            assert there == entry, request
 
 
 def test_a_server_that_drains_closes_its_connections(runtime, ask):

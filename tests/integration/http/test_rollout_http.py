@@ -34,14 +34,14 @@ def test_each_user_has_one_version(server, client):
     move(client, "tone", SPLIT)
     for user in ["7", "anna", "José", *map(str, range(12))]:
         headers = {"X-User": user.encode()}
-        with server.client() as own:
+        with server.client() as web:
             path = "/v1/tasks/tone/classify"
-            found = own.send("POST", path, json={"inputs": TEXT}, headers=headers).json()
-            assert found["version"] == version_of("tone", user)
-            assert_answers(found["results"][0], TASKS[found["version"] - 1].scores(TEXT))
+            body = web.send("POST", path, json={"inputs": TEXT}, headers=headers).json()
+            assert body["version"] == version_of("tone", user)
+            assert_answers(body["results"][0], TASKS[body["version"] - 1].scores(TEXT))
             items = {"items": [{"task": "tone", "text": TEXT}, {"task": "gone", "text": TEXT}], "partial": True}
-            one, gone = own.send("POST", "/v1/classify", json=items, headers=headers).json()["results"]
-            assert (one["version"], gone["error"]["code"]) == (found["version"], "task-not-found")
+            answered, gone = web.send("POST", "/v1/classify", json=items, headers=headers).json()["results"]
+            assert (answered["version"], gone["error"]["code"]) == (body["version"], "task-not-found")
 
 
 def test_the_steps_of_the_guide_work_as_typed(server, client, onebert):
@@ -79,9 +79,9 @@ def test_a_killed_server_keeps_the_split_and_its_past(server, client, onebert):
     # Not to the split, in which version 2 had a share.
     assert "mood@live: rolled back to 1\n" in out
     rollout("--split", "1=70,2=30", "--sticky", "principal", "--shadow", "3=50")
-    with server.client() as own:
+    with server.client() as web:
         for _ in range(20):
-            own.classify("mood", TEXT)
+            web.classify("mood", TEXT)
     # One part is replaced, and the others stay.
     assert "mood@live: shadow 3 50 → 100 %\n" in rollout("--shadow", "3")
     assert "70 % 1, 30 % 2 by principal → 80 % 1, 20 % 2 by principal\n" in rollout("--split", "1=80,2=20")
@@ -95,7 +95,7 @@ def test_a_killed_server_keeps_the_split_and_its_past(server, client, onebert):
 
     record = json.loads(status("mood", "--json"))
     assert record["live"]["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
-    wait_until(lambda: sum(one["answers"] for one in json.loads(status("mood", "--json"))["shadows"]) > 0)
+    wait_until(lambda: sum(shadow["answers"] for shadow in json.loads(status("mood", "--json"))["shadows"]) > 0)
     assert "answers alike" in status("mood")
     words = {task["name"]: task["live"]["words"] for task in json.loads(status("--json"))}
     assert words["mood"] == "70 % 1, 30 % 2 by principal, shadow 3 (50 %)"

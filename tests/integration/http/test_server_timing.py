@@ -17,7 +17,7 @@ TEXT = "the screen was broken"
 def timing(answer):
     """The phases in milliseconds, by the grammar of the header field."""
     entries = [
-        re.fullmatch(r"([a-z]+);dur=([0-9]+\.[0-9]{3})", one) for one in answer.headers["server-timing"].split(", ")
+        re.fullmatch(r"([a-z]+);dur=([0-9]+\.[0-9]{3})", phase) for phase in answer.headers["server-timing"].split(", ")
     ]
     return {entry[1]: float(entry[2]) for entry in entries}
 

@@ -24,11 +24,11 @@ def test_one_request_asks_tasks_of_two_bases(tmp_path, front_ends):
     with OfBoth(tmp_path, front_ends=front_ends) as server, server.client() as client:
         server.push(tasks)
         names = ["wide", "narrow", "wide"]
-        for name, found in zip(names, client.classify_items([(name, TEXT) for name in names]), strict=True):
-            assert_answers(found, tasks[name].scores(TEXT))
-        assert {one["task"] for one in client.fanout(TEXT)} == tasks.keys()
+        for name, classify_item in zip(names, client.classify_items([(name, TEXT) for name in names]), strict=True):
+            assert_answers(classify_item, tasks[name].scores(TEXT))
+        assert {answer["task"] for answer in client.fanout(TEXT)} == tasks.keys()
         with Client(server.url) as typed:
-            assert [one.digest for one in typed.base().bases] == [spec(path()).digest for path in PATHS.values()]
+            assert [answer.digest for answer in typed.base().bases] == [spec(path()).digest for path in PATHS.values()]
         with pytest.raises(BaseMismatch, match="the bases here are"):
             client.push("foreign", Task(base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"}).file)
         assert " and ".join(spec(path()).name for path in PATHS.values()) in server.greeting

@@ -101,8 +101,8 @@ def test_a_switch_changes_what_it_names_alone(tmp_path, row, subtests):
 
 
 def test_every_two_switches_meet_in_every_way():
-    for one, other in combinations(range(len(SWITCHES)), 2):
-        assert {(row[one], row[other]) for row in ROWS} == {*product("01", "01")}
+    for first, other in combinations(range(len(SWITCHES)), 2):
+        assert {(row[first], row[other]) for row in ROWS} == {*product("01", "01")}
 
 
 def right(place, text):
@@ -117,19 +117,19 @@ def one_text(place):
 def sixty_four_items(place):
     items = [{"task": "tone", "text": text} for text in HUNDRED[:64]]
     answers = place.ask("POST", "/v1/classify", {"items": items})["results"]
-    assert [one["label"] for one in answers] == [right(place, text) for text in HUNDRED[:64]]
+    assert [answer["label"] for answer in answers] == [right(place, text) for text in HUNDRED[:64]]
 
 
 def every_task(place):
     answers = place.ask("POST", "/v1/fanout", {"text": HUNDRED[1], "tasks": ["*"]})["results"]
-    found = {one["task"]: one for one in answers}
-    assert found.keys() == place.tasks.keys()
-    assert_answers(found["tone"], place.tasks["tone"].scores(HUNDRED[1]))
+    by_task = {answer["task"]: answer for answer in answers}
+    assert by_task.keys() == place.tasks.keys()
+    assert_answers(by_task["tone"], place.tasks["tone"].scores(HUNDRED[1]))
 
 
 def explained(place):
     answer = place.ask("POST", "/v1/tasks/tone/classify", {"inputs": HUNDRED[:8], "explain": True})
-    assert [one["label"] for one in answer["results"]] == [right(place, text) for text in HUNDRED[:8]]
+    assert [result["label"] for result in answer["results"]] == [right(place, text) for text in HUNDRED[:8]]
 
 
 def a_long_text(place):
@@ -149,7 +149,7 @@ def kept_answers_of_a_facade_over_64_texts(place):
     assert sorted(row.text for row in rows) == sorted(HUNDRED)
     given = [{"id": row.id, "label": right(place, row.text)} for row in rows[:32]]
     recorded = place.ask("POST", "/v1/feedback", {"data": given})["data"]
-    assert [one["identifier"] for one in recorded] == [one["id"] for one in given]
+    assert [row["identifier"] for row in recorded] == [row["id"] for row in given]
 
 
 def blank_texts_before_others(place):
@@ -175,7 +175,7 @@ def feedback_on_the_answers_of_a_version_and_its_shadow(place):
         for at, text in enumerate(HUNDRED[:64])
     ]
     recorded = place.ask("POST", "/v1/feedback", {"data": items})["data"]
-    assert [one["identifier"] for one in recorded] == [one["identifier"] for one in items]
+    assert [row["identifier"] for row in recorded] == [row["identifier"] for row in items]
 
 
 def a_gate_with_long_rows(place):

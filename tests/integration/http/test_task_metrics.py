@@ -45,16 +45,18 @@ def test_answers_are_counted_by_task_label_and_score(server):
         client.post("/v1/tasks/first/classify", json={"inputs": ""})
         client.post("/v1/tasks/nobody/classify", json={"inputs": TEXTS[0]})
         wait_until(lambda: samples(client).get(("onebert_task_request_seconds_count", "(other)")) == len(TEXTS), 180)
-        found = samples(client)
+        counts = samples(client)
         wanted = "onebert_task_labels_total"
-        assert samples(client, **{"name[]": wanted}) == {key: value for key, value in found.items() if key[0] == wanted}
-    assert {key[1:]: value for key, value in found.items() if key[0] == "onebert_task_labels_total"} == labels
+        assert samples(client, **{"name[]": wanted}) == {
+            key: value for key, value in counts.items() if key[0] == wanted
+        }
+    assert {key[1:]: value for key, value in counts.items() if key[0] == "onebert_task_labels_total"} == labels
     for task, total in scores.items():
-        assert found["onebert_task_request_seconds_count", task] == found["onebert_task_top_score_count", task] == 5
+        assert counts["onebert_task_request_seconds_count", task] == counts["onebert_task_top_score_count", task] == 5
         # The last text is longer than the tasks read.
-        assert found["onebert_task_truncated_total", task] == 1
-        assert found["onebert_task_top_score_sum", task] == pytest.approx(total)
-    assert {key[1] for key in found} == {"first", "second", "(other)"}
+        assert counts["onebert_task_truncated_total", task] == 1
+        assert counts["onebert_task_top_score_sum", task] == pytest.approx(total)
+    assert {key[1] for key in counts} == {"first", "second", "(other)"}
 
 
 @layouts

@@ -39,15 +39,15 @@ def of_trace(spans, trace_id):
 
 
 def attributes(span):
-    return {one.key: one.value for one in span.attributes}
+    return {attribute.key: attribute.value for attribute in span.attributes}
 
 
 def complete(received, trace_id):
     """The span of the request and its phases by name, when all of them have come."""
 
     def find(spans):
-        found = {span.name: span for span in of_trace(spans, trace_id)}
-        return found if found.keys() >= PHASES and len(found) > len(PHASES) else None
+        by_name = {span.name: span for span in of_trace(spans, trace_id)}
+        return by_name if by_name.keys() >= PHASES and len(by_name) > len(PHASES) else None
 
     return received.until(find)
 
@@ -61,20 +61,20 @@ def test_a_request_has_spans_of_its_phases_and_batch(traced):
     assert request.parent_span_id.hex() == span_id
     assert request.kind == request.SPAN_KIND_SERVER
     assert request.trace_state == "vendor=7"
-    found = attributes(request)
-    assert found["http.response.status_code"].int_value == answer.status_code == 200
-    assert found["onebert.request_id"].string_value == answer.headers["x-request-id"]
-    assert [one.string_value for one in found["onebert.tasks"].array_value.values] == ["first"]
+    facts = attributes(request)
+    assert facts["http.response.status_code"].int_value == answer.status_code == 200
+    assert facts["onebert.request_id"].string_value == answer.headers["x-request-id"]
+    assert [span.string_value for span in facts["onebert.tasks"].array_value.values] == ["first"]
     for phase in spans.values():
         assert phase.parent_span_id == request.span_id
         assert request.start_time_unix_nano <= phase.start_time_unix_nano <= phase.end_time_unix_nano
         # The two are read from two clocks, which a machine may set anew.
         assert phase.end_time_unix_nano <= request.end_time_unix_nano + 10**9
     [link] = spans["forward"].links
-    batch = received.until(lambda all_: next((one for one in all_ if one.span_id == link.span_id), None))
+    batch = received.until(lambda all_: next((span for span in all_ if span.span_id == link.span_id), None))
     assert batch.name == "batch"
     assert batch.trace_id == link.trace_id != request.trace_id
-    assert (request.trace_id, request.span_id) in {(one.trace_id, one.span_id) for one in batch.links}
+    assert (request.trace_id, request.span_id) in {(span.trace_id, span.span_id) for span in batch.links}
     assert attributes(batch)["onebert.sequences"].int_value >= 1
     assert received.services == {"onebert"}
 
@@ -87,9 +87,9 @@ def test_one_batch_is_one_span_linked_with_every_request_in_it(traced):
     ids = [asked(client, path="/v1/classify", body=body)[0] for body in bodies]
     requests = {trace_id: complete(received, trace_id) for trace_id in ids}
     named = {
-        (link.span_id, found["POST /v1/classify"].span_id)
-        for found in requests.values()
-        for link in found["forward"].links
+        (link.span_id, request["POST /v1/classify"].span_id)
+        for request in requests.values()
+        for link in request["forward"].links
     }
     batches = {batch for batch, _ in named}
     received.until(lambda spans: batches <= {span.span_id for span in spans})
@@ -102,15 +102,15 @@ def test_one_batch_is_one_span_linked_with_every_request_in_it(traced):
 def test_the_answer_names_its_trace_for_browsers(traced):
     _, received, client = traced
     trace_id, _, answer = asked(client)
-    found = re.search(r'traceparent;desc="00-([0-9a-f]{32})-([0-9a-f]{16})-01"', answer.headers["server-timing"])
-    assert found[1] == trace_id
-    assert complete(received, trace_id)["POST /v1/tasks/{task}/classify"].span_id.hex() == found[2]
+    match = re.search(r'traceparent;desc="00-([0-9a-f]{32})-([0-9a-f]{16})-01"', answer.headers["server-timing"])
+    assert match[1] == trace_id
+    assert complete(received, trace_id)["POST /v1/tasks/{task}/classify"].span_id.hex() == match[2]
 
 
 def test_a_refusal_has_a_span_with_its_code(traced):
     _, received, client = traced
     trace_id, _, answer = asked(client, path="/v1/tasks/nobody/classify")
-    [request] = received.until(lambda spans: [one for one in of_trace(spans, trace_id) if one.name[:4] == "POST"])
+    [request] = received.until(lambda spans: [span for span in of_trace(spans, trace_id) if span.name[:4] == "POST"])
     assert answer.status_code == attributes(request)["http.response.status_code"].int_value == 404
     assert attributes(request)["error.type"].string_value == "task-not-found"
 
@@ -133,7 +133,11 @@ def test_openmetrics_have_exemplars_of_traces(traced):
     def examples():
         text = client.get("/metrics", headers={"Accept": OPENMETRICS}).text
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        return [one.exemplar.labels for one in samples if one.exemplar and one.labels.get("route") == "/v1/fanout"]
+        return [
+            sample.exemplar.labels
+            for sample in samples
+            if sample.exemplar and sample.labels.get("route") == "/v1/fanout"
+        ]
 
     assert received.until(lambda _: examples()) == [{"trace_id": trace_id}]
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
@@ -142,10 +146,10 @@ def test_openmetrics_have_exemplars_of_traces(traced):
 def test_of_two_parents_none_is_taken(traced):
     _, _, client = traced
     ids = [secrets.token_hex(16) for _ in "ab"]
-    headers = [("traceparent", f"00-{one}-{secrets.token_hex(8)}-01") for one in ids]
+    headers = [("traceparent", f"00-{trace}-{secrets.token_hex(8)}-01") for trace in ids]
     answer = client.post("/v1/tasks/first/classify", json={"inputs": TEXT}, headers=headers)
-    found = re.search('traceparent;desc="00-([0-9a-f]{32})', answer.headers["server-timing"])
-    assert found[1] not in ids
+    match = re.search('traceparent;desc="00-([0-9a-f]{32})', answer.headers["server-timing"])
+    assert match[1] not in ids
 
 
 @pytest.mark.parametrize("garbage", ["", "00-0-0-01", "00-" + "g" * 32 + "-" + "1" * 16 + "-01", "x" * 5000, "\u00ff"])

@@ -14,5 +14,5 @@ def browser():
 @pytest.fixture
 def page(request, browser, server):
     """A page of the file's `server`, at the file's `VIEW`."""
-    with opened(browser, server.url + getattr(request.module, "VIEW", "")) as one:
-        yield one
+    with opened(browser, server.url + getattr(request.module, "VIEW", "")) as opened_page:
+        yield opened_page

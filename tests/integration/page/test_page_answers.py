@@ -46,21 +46,21 @@ def ranked(task):
     scores = task.scores(TEXT)
     if task.manifest["task_type"] == "multi_label":
         scores = dict(zip(LABELS, 1 / (1 + np.exp(-task.logits(TEXT))), strict=True))
-    return sorted(scores.items(), key=lambda one: -one[1])
+    return sorted(scores.items(), key=lambda entry: -entry[1])
 
 
 def test_only_probabilities_are_ranked_and_who_says_nothing_comes_after_them(page):
     page.get_by_label("All tasks").check()
     classify(page)
-    found = page.get_by_role("list", name="Answers of all tasks").get_by_role("link")
-    expect(found).to_have_count(len(TASKS))
-    rows = [tuple(row.locator("> span").all_inner_texts()) for row in found.all()]
+    links = page.get_by_role("list", name="Answers of all tasks").get_by_role("link")
+    expect(links).to_have_count(len(TASKS))
+    rows = [tuple(row.locator("> span").all_inner_texts()) for row in links.all()]
     best = {name: ranked(TASKS[name]) for name in ("digits", "sure", "several")}
     order = sorted(best, key=lambda name: -best[name][0][1])
     several = ", ".join(label for label, _ in best["several"])
-    said = {name: best[name][0][0] for name in order} | {"several": several}
+    best_label = {name: best[name][0][0] for name in order} | {"several": several}
     assert [row[:2] for row in rows] == [
-        *((f"{name}@1", said[name]) for name in order),
+        *((f"{name}@1", best_label[name]) for name in order),
         ("nothing@1", "nothing flagged"),
         ("unsure@1", "abstained"),
         ("stars@1", "stars"),

@@ -16,7 +16,7 @@ def fill(page, task):
     page.get_by_label("Task", exact=True).fill(task)
     for number, (label, word) in enumerate((("praise", "good"), ("complaint", "bad")), 1):
         page.get_by_label(f"Label {number}", exact=True).fill(label)
-        page.get_by_label(f"Examples of label {number}").fill("\n".join(f"the {one} was {word}" for one in THINGS))
+        page.get_by_label(f"Examples of label {number}").fill("\n".join(f"the {thing} was {word}" for thing in THINGS))
 
 
 @pytest.mark.parametrize(

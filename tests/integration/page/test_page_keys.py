@@ -25,8 +25,8 @@ def own(server):
 
 @pytest.fixture
 def page(browser, server):
-    with opened(browser, server.url, expected=REFUSALS) as one:
-        yield one
+    with opened(browser, server.url, expected=REFUSALS) as opened_page:
+        yield opened_page
 
 
 def sign_in(page, key):
@@ -44,15 +44,15 @@ def test_a_key_that_is_not_taken_is_refused_in_words(page):
 
 def test_the_key_is_in_memory_only(page, server):
     sent = []
-    page.on("request", lambda one: sent.append(one.url + (one.post_data or "")))
+    page.on("request", lambda request: sent.append(request.url + (request.post_data or "")))
     sign_in(page, KEY)
     expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(2)
     page.get_by_role("link", name="acme-tone").click()
     expect(page.get_by_role("button", name="Promote version 2")).to_be_visible()
     page.locator(".calls summary").click()
     expect(page.locator(".snippet").first).to_contain_text("$ONEBERT_API_KEY")
-    kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state])"
-    assert KEY not in page.evaluate(kept)
+    script = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href, history.state])"
+    assert KEY not in page.evaluate(script)
     assert page.evaluate("indexedDB.databases().then((found) => found.length)") == 0
     assert page.context.cookies() == []
     assert KEY not in page.content() + "".join(sent)
@@ -101,8 +101,8 @@ def test_what_one_session_still_waits_for_ends_with_it(page, server):
     expect(page.get_by_role("button", name="Promote version 2")).to_be_visible()
 
 
-def test_a_key_sees_its_own_tasks_and_is_offered_what_it_may(page, server, own):
-    sign_in(page, own)
+def test_a_key_sees_its_own_tasks_and_is_offered_what_it_may(page, server, own_page):
+    sign_in(page, own_page)
     expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(1)
     expect(page.get_by_text("reader", exact=True)).to_be_visible()
     page.get_by_role("link", name="acme-tone").click()

@@ -21,9 +21,11 @@ KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_reques
 def test_metrics_by_name_are_those_alone(server, names):
     with httpx.Client(base_url=server.url, timeout=180) as web:
         web.get("/v1/tasks")
-        found = {one.name for family in read(web.get("/metrics", params={"name[]": names})) for one in family.samples}
-        everything = {one.name for family in read(web.get("/metrics")) for one in family.samples}
-    assert found == set(names) & everything
+        shown = {
+            sample.name for family in read(web.get("/metrics", params={"name[]": names})) for sample in family.samples
+        }
+        everything = {sample.name for family in read(web.get("/metrics")) for sample in family.samples}
+    assert shown == set(names) & everything
 
 
 def read(answer):
@@ -64,9 +66,9 @@ def test_a_dropped_file_that_is_refused_is_refused_in_the_servers_words(browser,
         page.get_by_role("button", name="Upload").click()
         headers = {"Content-Type": "application/octet-stream"}
         url = f"{server.url}/v1/tasks/broken/versions"
-        said = httpx.put(url, content=b"no delta at all", headers=headers, timeout=180).json()
-        alert = page.get_by_role("alert").filter(has_text=said["code"])
-        expect(alert).to_contain_text(said["detail"])
+        body = httpx.put(url, content=b"no delta at all", headers=headers, timeout=180).json()
+        alert = page.get_by_role("alert").filter(has_text=body["code"])
+        expect(alert).to_contain_text(body["detail"])
         assert_accessible(page)
 
 

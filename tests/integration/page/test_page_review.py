@@ -44,7 +44,7 @@ def queue(client, task):
 
 
 def feedback(client, task):
-    return {one["text"]: one for one in client.send("GET", f"/v1/tasks/{task}/feedback").json()["feedback"]}
+    return {row["text"]: row for row in client.send("GET", f"/v1/tasks/{task}/feedback").json()["feedback"]}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_texts_are_labeled_by_keys_skipped_and_labeled_again(browser, server, cl
     first, second, third, *rest = queue(client, task)
     with opened(browser, f"{server.url}/#/tasks/{task}", **options) as page:
         page.get_by_role("link", name="Review").click()
-        text, done, said = page.locator("#text"), page.locator("#done"), page.locator("#said")
+        text, done, note = page.locator("#text"), page.locator("#done"), page.locator("#said")
         expect(text).to_have_text(first["text"])
         expect(page.get_by_role("region", name="Version")).to_have_count(len(first["answers"]))
         expect(done).to_have_text(f"{len(TEXTS)} left, 0 done")
@@ -66,7 +66,7 @@ def test_texts_are_labeled_by_keys_skipped_and_labeled_again(browser, server, cl
         page.keyboard.press("1")
         expect(text).to_have_text(second["text"])
         expect(text).to_be_focused()
-        expect(said).to_have_text("Labeled complaint, 1 done")
+        expect(note).to_have_text("Labeled complaint, 1 done")
         page.keyboard.press("Enter")
         expect(text).to_have_text(third["text"])
         page.keyboard.press("u")
@@ -76,17 +76,17 @@ def test_texts_are_labeled_by_keys_skipped_and_labeled_again(browser, server, cl
         page.get_by_role("button", name="praise").click()
         expect(text).to_have_text(third["text"])
         page.keyboard.press("s")
-        for at, one in enumerate(rest):
-            expect(text).to_have_text(one["text"])
+        for at, item in enumerate(rest):
+            expect(text).to_have_text(item["text"])
             page.keyboard.press("2")
             expect(done).to_have_text(f"{len(TEXTS) - at - 3} left, {at + 3} done, 1 skipped")
         expect(page.get_by_text("No other text waits")).to_be_visible()
         assert_accessible(page, "ended")
-    found = feedback(client, task)
-    expected = {first["text"]: "complaint", second["text"]: "praise"} | {one["text"]: "question" for one in rest}
-    assert {text: one["label"] for text, one in found.items()} == expected
-    assert {one["kind"] for one in found.values()} == {"review"}
-    assert [one["text"] for one in queue(client, task)] == [third["text"]]
+    rows = feedback(client, task)
+    expected = {first["text"]: "complaint", second["text"]: "praise"} | {item["text"]: "question" for item in rest}
+    assert {text: item["label"] for text, item in rows.items()} == expected
+    assert {item["kind"] for item in rows.values()} == {"review"}
+    assert [item["text"] for item in queue(client, task)] == [third["text"]]
 
 
 def test_labels_of_a_multi_label_task_are_toggled_and_sent(browser, server, client):

@@ -25,19 +25,19 @@ def named_in(path, text):
 
 @layouts
 def test_the_page_is_whole_without_a_network_and_without_a_key(web):
-    found, left = set(), ["/"]
+    paths, left = set(), ["/"]
     while left:
         path = left.pop()
-        if path in found or path == "/docs":
+        if path in paths or path == "/docs":
             continue
-        found.add(path)
+        paths.add(path)
         part = web.get(path)
         assert part.status_code == 200, path
         assert part.headers["content-type"].startswith(("text/html", "text/css", "text/javascript", "image/svg+xml"))
-        left += [urlsplit(urljoin(f"http://server{path}", one)).path for one in named_in(path, part.text)]
+        left += [urlsplit(urljoin(f"http://server{path}", address)).path for address in named_in(path, part.text)]
         if "/vendor/" not in path:
             assert set(re.findall(r"https?://[^\s\"'`<>]+", part.text)) <= {"http://www.w3.org/2000/svg"}
-    assert found == files.PATHS.keys(), "a file that is served is not used"
+    assert paths == files.PATHS.keys(), "a file that is served is not used"
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out(web):

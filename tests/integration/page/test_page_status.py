@@ -35,8 +35,8 @@ def alarming(seed=1):
 def target(client, task):
     """The versions that answer with their shares, and the shadows."""
     place = client.send("GET", f"/v1/tasks/{task}/aliases/live").json()
-    found = place["target"] or {"split": {str(place["version"]): 100}}
-    return found["split"], {one["version"]: one["percent"] for one in found.get("shadow") or []}
+    meaning = place["target"] or {"split": {str(place["version"]): 100}}
+    return meaning["split"], {shadow["version"]: shadow["percent"] for shadow in meaning.get("shadow") or []}
 
 
 def expect_last_move(page, client, task):
@@ -135,7 +135,7 @@ def test_a_verdict_a_reason_and_a_move_past_the_gate_are_shown(browser, server, 
 
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": PHONE}], ids=["wide", "phone"])
 def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, client, options):
-    if "guard" not in [one["name"] for one in client.tasks()]:
+    if "guard" not in [share["name"] for share in client.tasks()]:
         client.push("guard", alarming().file)
     status = "/v1/tasks/guard/status"
     for number in itertools.count():
@@ -154,8 +154,10 @@ def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, c
         shares = [
             [count / sum(alarm["scores"][side]) for count in alarm["scores"][side]] for side in ("reference", "live")
         ]
-        found = [[float(text.replace(" %", "").replace("<1", "0.2")) for text in pair] for pair in cells]
-        assert found == [pytest.approx([100 * one for one in pair], abs=0.51) for pair in zip(*shares, strict=True)]
+        numbers = [[float(text.replace(" %", "").replace("<1", "0.2")) for text in pair] for pair in cells]
+        assert numbers == [
+            pytest.approx([100 * share for share in pair], abs=0.51) for pair in zip(*shares, strict=True)
+        ]
         assert_accessible(page)
 
 

@@ -76,12 +76,12 @@ def test_the_call_can_be_made_with_curl_and_in_python(page, server):
     page.locator(".calls summary").click()
     curl, python = (page.locator(".snippet pre").nth(at).inner_text() for at in (0, 1))
     shown = answer_of_page(page)
-    said = subprocess.run(["bash", "-c", curl], capture_output=True, check=True, timeout=180).stdout
-    [result] = json.loads(said)["results"]
+    output = subprocess.run(["bash", "-c", curl], capture_output=True, check=True, timeout=180).stdout
+    [result] = json.loads(output)["results"]
     assert {label: round(score, 3) for label, score in result["scores"].items()} == pytest.approx(shown, abs=1e-3)
     env = clean_env() | {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, "-c", python], capture_output=True, text=True, check=True, env=env, timeout=180
     )
-    found = dict(re.findall(r"'(label \d)': ([\d.e-]+)", done.stdout))
-    assert {label: round(float(score), 3) for label, score in found.items()} == pytest.approx(shown, abs=1e-3)
+    printed = dict(re.findall(r"'(label \d)': ([\d.e-]+)", done.stdout))
+    assert {label: round(float(score), 3) for label, score in printed.items()} == pytest.approx(shown, abs=1e-3)

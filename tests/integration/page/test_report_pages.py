@@ -40,7 +40,7 @@ def runs_page():
         for data, rows in [("tone", 100), ("tone", 400), ("tone", 2500), ("mood", 300), ("x" * 60, 40)]:
             records += [_record(method, number, data, rows, seed) for seed in range(3)]
     results = collect(map(Record.model_validate, records))
-    return render([(found, draw(found)) for found in results], [("tone, accuracy: bitfit", "runs/evaluated/a.html")])
+    return render([(result, draw(result)) for result in results], [("tone, accuracy: bitfit", "runs/evaluated/a.html")])
 
 
 def _record(method, number, data, rows, seed):
@@ -82,5 +82,5 @@ def test_what_is_said_of_a_delta_can_be_taken_along(browser, pages):
         assert page.get_by_role("link", name="tickets.safetensors").get_attribute("href") == "tickets.safetensors"
         assert f"{100 * record['metrics']['accuracy']:.1f} %" == page.locator(".lead b").inner_text()
         rows = page.get_by_role("listitem").all_inner_texts()
-        assert [one["text"] for one in record["worst"]] == [row.split("\n")[0] for row in rows]
+        assert [row["text"] for row in record["worst"]] == [row.split("\n")[0] for row in rows]
         assert HOSTILE in page.locator("table").all_inner_texts()[-2]

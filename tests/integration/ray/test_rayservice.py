@@ -50,8 +50,8 @@ class Pod:
         give_kernels(home / ".cache")
         for path in home.rglob("*"):
             os.chown(path, self.user, self.user)
-        own = {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
-        self.env = clean_env(**settings) | own | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        values = {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
+        self.env = clean_env(**settings) | values | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
         self.env |= {"HOME": "/home/onebert", "LANG": "C.UTF-8", "PATH": f"{tools}:/usr/bin:/bin"}
 
     def run(self, *command, **options):
@@ -60,7 +60,7 @@ class Pod:
         read = sources | {Path(name) for name in sys.path if name.endswith("site-packages")}
         root = self.folder / f"root-{len(list(self.folder.glob('root-*')))}"
         root.mkdir()
-        read = {one for one in read if not any(other in one.parents for other in read)}
+        read = {cluster for cluster in read if not any(other in cluster.parents for other in read)}
         line = in_a_pod(command, self.user, root, sorted(read), self.volumes)
         return subprocess.Popen(line, env=self.env, **options)
 
@@ -95,15 +95,15 @@ def cluster(place, proxy):
     tools.mkdir()
     (tools / "ray").write_text(RAY)
     (tools / "ray").chmod(0o755)
-    own = {"registry": proxy.url.partition("?")[0], "api_keys": KEY, "dtype": "float32"}
+    settings = {"registry": proxy.url.partition("?")[0], "api_keys": KEY, "dtype": "float32"}
     # Readable to the pods' user.
-    own["base"] = shutil.copytree(tiny_base(), place / "base")
-    for path in (own["base"], *own["base"].iterdir()):
+    settings["base"] = shutil.copytree(tiny_base(), place / "base")
+    for path in (settings["base"], *settings["base"].iterdir()):
         path.chmod(0o755)
-    own |= {"host": "127.0.0.1", "port": free_port(), "data_dir": "/data", "max_queue_seconds": 600}
+    settings |= {"host": "127.0.0.1", "port": free_port(), "data_dir": "/data", "max_queue_seconds": 600}
     gcs, dashboard = free_port(), free_port()
-    head = Pod(CLUSTER["headGroupSpec"], place / "head", tools, **own)
-    worker = Pod(CLUSTER["workerGroupSpecs"][0], place / "worker", tools, **own)
+    head = Pod(CLUSTER["headGroupSpec"], place / "head", tools, **settings)
+    worker = Pod(CLUSTER["workerGroupSpecs"][0], place / "worker", tools, **settings)
     # Its end is no part of the test.
     head.env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] = "0"
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def cluster(place, proxy):
         wait_until(lambda: healthy(head), seconds=240)
         process = worker.ray_start(stack, address=f"127.0.0.1:{gcs}")
         wait_until(lambda: healthy(worker), seconds=240)
-        yield worker, process, f"http://127.0.0.1:{dashboard}", f"http://127.0.0.1:{own['port']}"
+        yield worker, process, f"http://127.0.0.1:{dashboard}", f"http://127.0.0.1:{settings['port']}"
 
 
 def status(url, **options):

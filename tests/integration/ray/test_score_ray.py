@@ -61,9 +61,9 @@ def test_killed_workers_change_no_byte(cluster, folder, tmp_path):
         killed = workers(nodes, "score_part")
         for worker in killed:
             os.kill(worker, signal.SIGKILL)
-        printed, said = process.communicate()
+        printed, errors = process.communicate()
     assert killed
-    assert process.returncode == 0, said
+    assert process.returncode == 0, errors
     # Beside it, Ray says there what became of its workers.
     assert f"4,000 rows in 40 files in {out}, 80 without an answer\n" in printed
     assert bytes_of(out) == bytes_of(alone)
@@ -78,5 +78,7 @@ def test_a_cluster_whose_nodes_know_no_bucket_scores_into_one(cluster, folder, t
     done = run_onebert(*command(folder, url, "--ray", address), env=environment())
     assert done.returncode == 0, done.stderr
     client = open_bucket(BUCKET, bucket_prefix)
-    there = {one["path"]: bytes(obstore.get(client, one["path"]).bytes()) for one in obstore.list(client).collect()}
+    there = {
+        entry["path"]: bytes(obstore.get(client, entry["path"]).bytes()) for entry in obstore.list(client).collect()
+    }
     assert there == {name: data for name, data in bytes_of(tmp_path / "alone").items() if not name.startswith(".")}

@@ -31,8 +31,14 @@ NODE = 3
 
 def settings(postgres_url, folder, **more):
     """The environment of a command that serves on a cluster."""
-    own = {"registry": postgres_url, "base": tiny_base(), "dtype": "float32", "port": 0, "data_dir": folder / "data"}
-    return environment() | clean_env(**own, max_queue_seconds=600, **more)
+    of_server = {
+        "registry": postgres_url,
+        "base": tiny_base(),
+        "dtype": "float32",
+        "port": 0,
+        "data_dir": folder / "data",
+    }
+    return environment() | clean_env(**of_server, max_queue_seconds=600, **more)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +127,8 @@ def tasks(front_ends):
     """Tasks by name; each was uploaded through one front end and at once answered through the other."""
     tasks = {f"task-{seed}": Task(seed=seed) for seed in range(6)}
     for number, (name, task) in enumerate(tasks.items()):
-        one, other = front_ends if number % 2 else reversed(front_ends)
-        taken = one.put(f"/v1/tasks/{name}/versions", content=task.file, headers=OCTETS)
+        first, other = front_ends if number % 2 else reversed(front_ends)
+        taken = first.put(f"/v1/tasks/{name}/versions", content=task.file, headers=OCTETS)
         assert taken.status_code == 201, taken.text
         seen = {"OneBERT-Min-Seq": taken.headers["OneBERT-Seq"]}
         answer = other.post(f"/v1/tasks/{name}/classify", json={"inputs": TEXT}, headers=seen)
@@ -182,46 +188,46 @@ def test_what_a_cluster_cannot_serve_is_one_line(nodes, postgres_url, tmp_path):
         "no Ray cluster answers": run_onebert("serve", "--ray", "127.0.0.1:9", env=env, registry=postgres_url),
         "config.json of": run_onebert(*on_it, env=env, registry=postgres_url, base=tmp_path, port=0),
     }
-    for said, done in refusals.items():
+    for message, done in refusals.items():
         assert done.returncode == 1, done.stderr
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
 
 
 def test_a_cluster_answers_as_one_server_does(front_ends, tasks):
-    one, _ = front_ends
-    every = one.post("/v1/fanout", json={"text": TEXT, "tasks": ["*"]})
-    many = one.post("/v1/classify", json={"items": [{"task": name, "text": TEXT} for name in tasks]})
+    web, _ = front_ends
+    every = web.post("/v1/fanout", json={"text": TEXT, "tasks": ["*"]})
+    many = web.post("/v1/classify", json={"items": [{"task": name, "text": TEXT} for name in tasks]})
     for answer in (every, many):
-        found = {result["task"]: result for result in answer.json()["results"]}
-        assert found.keys() == tasks.keys()
+        by_task = {result["task"]: result for result in answer.json()["results"]}
+        assert by_task.keys() == tasks.keys()
         for name, task in tasks.items():
-            assert_answers(found[name], task.scores(TEXT))
+            assert_answers(by_task[name], task.scores(TEXT))
     refused = [
-        one.post("/v1/tasks/nobody/classify", json={"inputs": TEXT}),
-        one.post("/v1/tasks/task-1/classify", json={"inputs": []}),
-        one.put("/v1/tasks/task-1/versions", content=b"no file", headers=OCTETS),
-        one.get("/v1/nothing"),
-        one.get("/v1/tasks/task-1/classify"),
-        httpx.get(f"{one.base_url}/v1/tasks"),
-        httpx.post(f"{one.base_url}/v1/tasks/task-1/classify", json={"inputs": TEXT}),
+        web.post("/v1/tasks/nobody/classify", json={"inputs": TEXT}),
+        web.post("/v1/tasks/task-1/classify", json={"inputs": []}),
+        web.put("/v1/tasks/task-1/versions", content=b"no file", headers=OCTETS),
+        web.get("/v1/nothing"),
+        web.get("/v1/tasks/task-1/classify"),
+        httpx.get(f"{web.base_url}/v1/tasks"),
+        httpx.post(f"{web.base_url}/v1/tasks/task-1/classify", json={"inputs": TEXT}),
     ]
     assert [answer.status_code for answer in refused] == [404, 422, 422, 404, 405, 401, 401]
     for answer in refused:
         assert answer.headers["content-type"] == "application/problem+json"
         assert len(answer.headers.get_list("x-request-id")) == 1
-    assert one.get("/v1/tasks/task-1/versions/1/delta").content == tasks["task-1"].file
-    assert one.get("/readyz").json() == {"status": "ready", "storage": "ok"}
-    assert {found["name"] for found in one.get("/v1/tasks").json()["tasks"]} == tasks.keys()
+    assert web.get("/v1/tasks/task-1/versions/1/delta").content == tasks["task-1"].file
+    assert web.get("/readyz").json() == {"status": "ready", "storage": "ok"}
+    assert {by_task["name"] for by_task in web.get("/v1/tasks").json()["tasks"]} == tasks.keys()
 
 
 def test_a_key_of_the_registry_is_taken_and_revoked_on_every_node(front_ends, tasks):
-    one, other = front_ends
-    made = one.post("/v1/keys", json={"name": "ci", "scopes": ["classify"], "tasks": ["task-1"]}).json()
+    first, other = front_ends
+    made = first.post("/v1/keys", json={"name": "ci", "scopes": ["classify"], "tasks": ["task-1"]}).json()
 
     def asked(web, task="task-1"):
-        own = {"Authorization": f"Bearer {made['key']}"}
-        return web.post(f"/v1/tasks/{task}/classify", json={"inputs": TEXT}, headers=own).status_code
+        headers = {"Authorization": f"Bearer {made['key']}"}
+        return web.post(f"/v1/tasks/{task}/classify", json={"inputs": TEXT}, headers=headers).status_code
 
     for web in front_ends:
         wait_until(lambda web=web: asked(web) == 200)

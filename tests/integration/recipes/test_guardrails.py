@@ -80,8 +80,8 @@ print(json.dumps([[one.status.value, one.content] for one in checked]))
 
 
 def _masked(at_least, text, answer):
-    for one in reversed([one for one in answer["entities"] if one["score"] > at_least]):
-        text = f"{text[: one['start']]}[{one['label']}]{text[one['end'] :]}"
+    for entity in reversed([entity for entity in answer["entities"] if entity["score"] > at_least]):
+        text = f"{text[: entity['start']]}[{entity['label']}]{text[entity['end'] :]}"
     return text
 
 

@@ -45,12 +45,12 @@ def test_presidio(server):
     with server.client() as client:
         client.push("personal", task.file)
         (expected,) = client.classify("personal", text)["results"]
-    found = {(one["label"], one["start"], one["end"]) for one in expected["entities"]}
-    assert found, "a test of nothing"
+    spans = {(entity["label"], entity["start"], entity["end"]) for entity in expected["entities"]}
+    assert spans, "a test of nothing"
     printed = told("presidio", "presidio.md", server.url)
     rows = [line.split() for line in printed.splitlines()]
     # Presidio leaves out what another finding of the same type holds; entities of one answer do not overlap.
-    assert {(label, int(start), int(end)) for label, start, end, _ in rows} == found
+    assert {(label, int(start), int(end)) for label, start, end, _ in rows} == spans
 
 
 @pytest.mark.slow

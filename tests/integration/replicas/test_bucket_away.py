@@ -63,10 +63,10 @@ def test_a_silent_bucket_keeps_an_upload_waiting_and_nobody_else(proxy, bucket_u
 
 def test_a_server_starts_without_its_bucket(proxy, bucket_url, tmp_path):
     """Of two versions one has a copy on this machine."""
-    kept, lost = Task(seed=1), Task(seed=2)
+    first, lost = Task(seed=1), Task(seed=2)
     with Server(tmp_path, blobs=bucket_url) as server:
         with server.client() as client:
-            client.push("kept", kept.file)
+            client.push("kept", first.file)
             digest = client.push("lost", lost.file)["digest"]
         server.kill()
         (copy,) = (tmp_path / "data").rglob(digest.removeprefix("sha256:"))
@@ -74,7 +74,7 @@ def test_a_server_starts_without_its_bucket(proxy, bucket_url, tmp_path):
         proxy.refuse()
         server.start()
         with server.client() as client:
-            assert_answers(client.classify("kept", TEXT)["results"][0], kept.scores(TEXT))
+            assert_answers(client.classify("kept", TEXT)["results"][0], first.scores(TEXT))
             with pytest.raises(VersionUnavailable, match="bucket does not work"):
                 client.classify("lost", TEXT)
             proxy.accept()

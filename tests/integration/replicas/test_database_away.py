@@ -28,9 +28,9 @@ def test_answers_go_on_without_the_database(server, proxy):
                 lambda: client.delete_version("task", 2),
             ]
             for change in changes:
-                with pytest.raises(StorageUnavailable) as found:
+                with pytest.raises(StorageUnavailable) as caught:
                     change()
-                assert found.value.retry_after == 5
+                assert caught.value.retry_after == 5
                 assert_answers(client.classify("task", TEXT)["results"][0], tasks[0].scores(TEXT))
             assert web.get("/readyz").json()["storage"] == "storage-unavailable"
             assert web.get("/healthz").status_code == 200

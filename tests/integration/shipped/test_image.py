@@ -37,12 +37,12 @@ def stages():
     text = re.sub(r"^ *#.*\n", "", (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     # What stands before the first stage names the image of a later one.
     lines = text[text.index("\nFROM ") :].replace("\\\n", " ").splitlines()
-    found = []
+    layers = []
     for word, _, rest in (line.partition(" ") for line in lines if line.strip()):
         if word == "FROM":
-            found.append([])
-        found[-1].append((word, rest.strip()))
-    return found
+            layers.append([])
+        layers[-1].append((word, rest.strip()))
+    return layers
 
 
 def arguments(word, stage):
@@ -110,8 +110,8 @@ class Pod:
 
     def __init__(self, layout, image, place, **settings):
         """Settings stand for what the manifest takes from secrets and from the node."""
-        found = by_name(render(ROOT / "deploy/kubernetes/overlays" / layout))
-        spec = found["Deployment", "onebert"]["spec"]["template"]["spec"]
+        manifests = by_name(render(ROOT / "deploy/kubernetes/overlays" / layout))
+        spec = manifests["Deployment", "onebert"]["spec"]["template"]["spec"]
         [self.container] = spec["containers"]
         self.user = spec["securityContext"]["runAsUser"]
         self.image, self.place, self.settings = (
@@ -144,25 +144,28 @@ class Pod:
             process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             greeting = process.stdout.readline()
-            found = re.match(r"Listening on (http://\S+): .* native \(\w+\) kernels", greeting)
-            assert found, greeting + log.read_text()
-            yield found[1].replace("0.0.0.0", "127.0.0.1")
+            match = re.match(r"Listening on (http://\S+): .* native \(\w+\) kernels", greeting)
+            assert match, greeting + log.read_text()
+            yield match[1].replace("0.0.0.0", "127.0.0.1")
         finally:
             process.terminate()
             code = process.wait(180)
             process.stdout.close()
-        said = log.read_text()
-        assert code == 0, said
-        assert "Read-only" not in said
-        assert "WARNING" not in said
+        text = log.read_text()
+        assert code == 0, text
+        assert "Read-only" not in text
+        assert "WARNING" not in text
 
     def environment(self, **changed):
         """As the image and the manifest set it; no command is found but the image's own."""
         _, running = stages()
-        found = dict(pair.split("=") for line in arguments("ENV", running) for pair in shlex.split(line))
-        found |= {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
+        variables = dict(pair.split("=") for line in arguments("ENV", running) for pair in shlex.split(line))
+        variables |= {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
         return (
-            found | self.settings | {"PATH": f"{self.image}/bin", "HOME": "/home/onebert", "LANG": "C.UTF-8"} | changed
+            variables
+            | self.settings
+            | {"PATH": f"{self.image}/bin", "HOME": "/home/onebert", "LANG": "C.UTF-8"}
+            | changed
         )
 
 
@@ -209,9 +212,9 @@ def test_a_new_replica_has_all_versions(image, tmp_path, proxy, object_server, b
     secrets = {"ONEBERT_REGISTRY": proxy.url.partition("?")[0], "ONEBERT_BLOBS": bucket_url} | object_server.environment
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-    one, other = (Pod("replicas", image, tmp_path / name, **secrets) for name in ("one", "other"))
-    with one.serving() as url, JsonClient(url, api_key=KEY) as client:
-        probe(one, url)
+    first, other = (Pod("replicas", image, tmp_path / name, **secrets) for name in ("one", "other"))
+    with first.serving() as url, JsonClient(url, api_key=KEY) as client:
+        probe(first, url)
         client.push("tone", delta())
         before = client.classify("tone", "good")
     with other.serving() as url, JsonClient(url, api_key=KEY) as client:

@@ -38,9 +38,9 @@ def server(folder: Path) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    found = re.match(r"Listening on (http://\S+):", process.stdout.readline())
-    assert found
-    yield found[1]
+    match = re.match(r"Listening on (http://\S+):", process.stdout.readline())
+    assert match
+    yield match[1]
     process.send_signal(signal.SIGTERM)
     assert process.wait(180) == 0
     process.stdout.close()

@@ -90,8 +90,8 @@ def build(out, **environment):
     """Built as a release is: first the source distribution, then the wheel from that alone; and what was said."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment})
-    [found] = out.glob("*.whl")
-    return found, done.stdout + done.stderr
+    [made] = out.glob("*.whl")
+    return made, done.stdout + done.stderr
 
 
 def install(wheel, folder):
@@ -161,10 +161,10 @@ def test_the_wheel_is_well_formed(wheel):
 
 
 def test_a_wheel_without_a_compiler_is_for_every_machine(plain_build):
-    wheel, said = plain_build
+    wheel, printed = plain_build
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
-    [line] = [line for line in said.splitlines() if "kernels" in line]
+    [line] = [line for line in printed.splitlines() if "kernels" in line]
     assert "no compiled CPU kernels (neither g++ nor c++ is installed); they are compiled at first use" in line
 
 
@@ -214,13 +214,13 @@ def test_a_compiled_wheel_needs_only_the_c_library(compiled, libraries):
 def test_a_compiled_wheel_answers_as_transformers_does(compiled, tmp_path):
     installed, empty = install(compiled, tmp_path / "env"), tmp_path / "empty"
     empty.mkdir()
-    found = run(
+    output = run(
         *(installed / "python", "-c", ANSWERS, tiny_base()),
         cwd=tmp_path,
         PATH=str(empty),
         XDG_CACHE_HOME=str(tmp_path / "cache"),
     )
-    assert found.splitlines()[-1] == f"native ({HERE[0]})"
+    assert output.splitlines()[-1] == f"native ({HERE[0]})"
     assert not (tmp_path / "cache/onebert").exists()
 
 

@@ -41,18 +41,20 @@ def edit_json(path: Path, **changes: object) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_added_base_is_the_base_that_it_was_made_of(family: str) -> None:
     added = add_base(str(tiny_base(family)), "mine")
-    plain, own = load_base(str(tiny_base(family))), load_base("mine")
-    assert own.spec.name == "mine"
-    assert vars(own.spec) == vars(plain.spec) | {"name": "mine"}
-    assert own.config == plain.config
-    assert own.tokenizer.written == plain.tokenizer.written == load_tokenizer("mine")[0].written
+    plain, again = load_base(str(tiny_base(family))), load_base("mine")
+    assert again.spec.name == "mine"
+    assert vars(again.spec) == vars(plain.spec) | {"name": "mine"}
+    assert again.config == plain.config
+    assert again.tokenizer.written == plain.tokenizer.written == load_tokenizer("mine")[0].written
     assert load_tokenizer("mine")[1] == load_tokenizer(str(tiny_base(family)))[1]
     texts = random_texts([1, 2, 30, 64])
     # By the folder's path, too, and with a delta of every kind.
-    for base in (own, load_base(str(added.folder))):
+    for base in (again, load_base(str(added.folder))):
         ours, theirs = (
-            logits_of(one, stack_rows(one, [far_row(one, "everything")]), packed(one, texts, [0] * len(texts)))
-            for one in (base, plain)
+            logits_of(
+                loaded, stack_rows(loaded, [far_row(loaded, "everything")]), packed(loaded, texts, [0] * len(texts))
+            )
+            for loaded in (base, plain)
         )
         assert base.params.keys() == plain.params.keys()
         assert all(torch.equal(base.params[name], value) for name, value in plain.params.items())
@@ -82,7 +84,7 @@ def test_an_added_folder_is_a_checkpoint_for_transformers_and_can_be_moved(tmp_p
     folder = add_base(str(tiny_base("roberta")), out=tmp_path / "out").folder
     moved = folder.rename(tmp_path / "moved")
     assert load_base(str(moved)).spec.digest == load_base(str(tiny_base("roberta"))).spec.digest
-    theirs, ours = (AutoModel.from_pretrained(one).state_dict() for one in (tiny_base("roberta"), moved))
+    theirs, ours = (AutoModel.from_pretrained(folder).state_dict() for folder in (tiny_base("roberta"), moved))
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
 
 
@@ -277,8 +279,8 @@ def test_the_commands_add_list_and_check(
     shutil.copytree(bases / "model", bases / ".other-0123")
     shutil.copytree(bases / "model", bases / "org" / "damaged")
     (bases / "org" / "damaged" / "tokenizer.json").unlink()
-    found = json.loads(onebert("base", "list", "--json")[1])
-    told = [(one["name"], one.get("digest"), one.get("problem", "").partition(" or ")[0]) for one in found]
+    record = json.loads(onebert("base", "list", "--json")[1])
+    told = [(entry["name"], entry.get("digest"), entry.get("problem", "").partition(" or ")[0]) for entry in record]
     assert told == [("model", digest, ""), ("org/damaged", None, "its tokenizer.json is missing")]
     assert "model" in onebert("base", "list")[1]
     code, out, _ = onebert("base", "check", "model")
@@ -297,7 +299,7 @@ def test_an_added_base_has_its_hub_id(
     assert code == 0
     assert added["digest"] == plain.spec.digest
     assert added["largest_difference"] <= 1e-4
-    own = load_base()
-    assert own.spec == plain.spec
-    assert all(torch.equal(own.params[name], value) for name, value in plain.params.items())
+    base = load_base()
+    assert base.spec == plain.spec
+    assert all(torch.equal(base.params[name], value) for name, value in plain.params.items())
     assert Path(added["folder"]) == bases_folder() / "sentence-transformers/all-MiniLM-L6-v2"

@@ -17,9 +17,12 @@ def test_every_parameter_is_read_and_computed_as_its_own_class_does(family: str)
     assert base.anatomy.weights == tuple(base.params)
     assert set(base.params) == {name for name, _ in references[0].model.named_parameters()}
     texts = [
-        as_read(text, one.pooling) for text, one in zip(random_texts([1, 2, 17, 60] * 2), references, strict=False)
+        as_read(text, reference.pooling)
+        for text, reference in zip(random_texts([1, 2, 17, 60] * 2), references, strict=False)
     ]
     with torch.inference_mode():
         got = logits_of(base, stack_rows(base, [row for row, _ in tasks]), packed(base, texts, range(len(texts))))
-    for logits, text, one in zip(got, texts, references, strict=True):
-        torch.testing.assert_close(logits, one.logits(text.input_ids, text.type_ids, text.second), rtol=0, atol=1e-4)
+    for logits, text, reference in zip(got, texts, references, strict=True):
+        torch.testing.assert_close(
+            logits, reference.logits(text.input_ids, text.type_ids, text.second), rtol=0, atol=1e-4
+        )

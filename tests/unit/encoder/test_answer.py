@@ -75,7 +75,7 @@ def test_equal_scores_keep_the_order_of_labels(labels):
     scores = np.random.default_rng(labels).integers(0, 5, labels) / 4
     names = [f"label {i}" for i in range(labels)]
     got = answer(scores.astype(np.float32), manifest("regression", labels))._replace(ranks=True)
-    wanted = sorted(zip(names, scores.tolist(), strict=True), key=lambda one: -one[1])
+    wanted = sorted(zip(names, scores.tolist(), strict=True), key=lambda pair: -pair[1])
     assert [*got.top(7).items()] == wanted[:7]
     if labels > 1:
         got = answer(scores.astype(np.float32), manifest("single_label", labels))
@@ -111,10 +111,10 @@ def test_byte_level_words_are_whole_characters() -> None:
     # Only the token of "a" is labeled B: it decides for the word "ab", not the token of the space before it.
     logits[alignment.offsets.index((6, 7)), 1] = 5.0
     got = labeled(logits, ["A", "B"], text, alignment)
-    found = [(text[word.start : word.end], word.label) for word in got.words]
-    assert "".join(part for part, _ in found) == "é😀sab"
-    assert found[-1] == ("ab", "B")
-    assert {label for _, label in found[:-1]} == {"A"}
+    words = [(text[word.start : word.end], word.label) for word in got.words]
+    assert "".join(part for part, _ in words) == "é😀sab"
+    assert words[-1] == ("ab", "B")
+    assert {label for _, label in words[:-1]} == {"A"}
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "   "], ids=["empty", "control", "blank"])
@@ -168,9 +168,9 @@ def test_spans_are_the_best_of_all(words: int, seed: int, top_k: int | None) -> 
         ),
         reverse=True,
     )[: min(top_k or 1, 20)]
-    assert [one.score for one in got] == pytest.approx([score for score, _, _ in every], rel=1e-9)
-    assert [(one.start, one.end) for one in got] == [(start, end) for _, start, end in every]
-    assert all(one.text == context[one.start : one.end] for one in got)
+    assert [word.score for word in got] == pytest.approx([score for score, _, _ in every], rel=1e-9)
+    assert [(word.start, word.end) for word in got] == [(start, end) for _, start, end in every]
+    assert all(word.text == context[word.start : word.end] for word in got)
 
 
 def test_a_span_is_given_once_and_never_empty() -> None:
@@ -178,7 +178,7 @@ def test_a_span_is_given_once_and_never_empty() -> None:
     alignment = aligned(pair, "roberta")
     logits = np.random.default_rng(1).normal(size=(len(alignment.words), 2))
     got = extracted(logits, pair, alignment, top_k=4096).answers
-    places = [(one.start, one.end) for one in got]
+    places = [(word.start, word.end) for word in got]
     assert len(set(places)) == len(places)
     assert set(places) == {(0, 1), (0, 2), (0, 5), (1, 2), (1, 5), (4, 5)}  # no (2, 5), which begins with spaces
 

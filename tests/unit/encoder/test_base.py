@@ -346,9 +346,9 @@ def test_a_checkpoint_with_transformers_own_names_is_the_same_base(tmp_path: Pat
         shutil.copytree(tiny_base(family), folder)
         plain = load_base(str(folder)).spec.digest
         weights = load_file(folder / "model.safetensors")
-        own = dict(AutoModel.from_pretrained(folder).named_parameters())
-        assert weights.keys() != own.keys()
-        save_file({name: value.detach() for name, value in own.items()}, folder / "model.safetensors")
+        parameters = dict(AutoModel.from_pretrained(folder).named_parameters())
+        assert weights.keys() != parameters.keys()
+        save_file({name: value.detach() for name, value in parameters.items()}, folder / "model.safetensors")
         assert load_base(str(folder)).spec.digest == plain
 
 

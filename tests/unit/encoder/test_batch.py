@@ -131,8 +131,8 @@ def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int
         halfway = torch.cat([x[at : at + n] for at, n in zip(below.first.tolist(), lengths, strict=True)])
         above = packed(base(), texts, which, layers=range(low, LAYERS))
         parts = logits_of(base(), rows, above, activations=halfway)
-    for one, other in zip(parts, whole, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    for part, other in zip(parts, whole, strict=True):
+        torch.testing.assert_close(part, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
@@ -141,14 +141,16 @@ def test_a_typed_padding_token_is_read_as_transformers_reads_it(family: str) -> 
     base = loaded(family)
     pad = "[PAD]" if family == "bert" else "<pad>"
     typed = [f"{pad} late", f"a{pad}{pad}b", "late", pad, (f"a{pad}", f"{pad}b late")]
-    texts = [one for one in base.tokenizer.encode(typed, 40) for _ in range(2)]
-    assert sum(one.input_ids.count(base.config.padding_id) for one in texts) == 2 * 6
+    texts = [tokens for tokens in base.tokenizer.encode(typed, 40) for _ in range(2)]
+    assert sum(tokens.input_ids.count(base.config.padding_id) for tokens in texts) == 2 * 6
     folded, tensors = zip(*(far_task(base, kind, "mean", 3, seed=1) for kind in ("spafit", "bitfit")), strict=True)
     rows = stack_rows(base, folded)
     which = [0, 1] * len(typed)
     with torch.no_grad():
         together = logits_of(base, rows, packed(base, texts, which))
-        alone = [logits_of(base, rows, packed(base, [one], [row]))[0] for one, row in zip(texts, which, strict=True)]
+        alone = [
+            logits_of(base, rows, packed(base, [tokens], [row]))[0] for tokens, row in zip(texts, which, strict=True)
+        ]
     models = [Reference(tiny_base(family), each, "mean") for each in tensors]
     for text, row, *ours in zip(texts, which, together, alone, strict=True):
         theirs = models[row].logits(text.input_ids, text.type_ids)

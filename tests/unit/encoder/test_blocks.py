@@ -31,7 +31,7 @@ def base_of(family: Family, params: Mapping[str, Tensor]) -> Base:
 @pytest.mark.parametrize("family", ["modernbert", "eurobert"])
 def test_a_delta_of_the_final_norm_alone_shares_all_layers(family: str) -> None:
     base = loaded(family)
-    names = {one.symbol: one.name for one in base.anatomy.parameters if one.layer is None}
+    names = {parameter.symbol: parameter.name for parameter in base.anatomy.parameters if parameter.layer is None}
     head = {"head.weight": drawn(3, H), "head.bias": drawn(3)}
     changed = {f"delta.{names[symbol]}": drawn(H, seed=i) for i, symbol in enumerate(("b_LNf", "g_LNf"))}
     bare, row = fold(base, {}), fold(base, {**changed, **head})
@@ -40,6 +40,6 @@ def test_a_delta_of_the_final_norm_alone_shares_all_layers(family: str) -> None:
 
 
 def test_scores_that_nothing_computes_are_refused_at_load() -> None:
-    said = "attention scores 'far' are not computed; computed: none, relative, rotary"
-    with pytest.raises(UnsupportedBase, match=said):
+    message = "attention scores 'far' are not computed; computed: none, relative, rotary"
+    with pytest.raises(UnsupportedBase, match=message):
         base_of(replace(FAMILIES["bert"], scores="far"), BARE.params)

@@ -21,7 +21,7 @@ PLAIN = PlainKernels(torch.nn.functional.gelu)
 def spans_of(branches: list[tuple[Branch, ...]]) -> list[Joined]:
     """A span for each branch; the tokens of the third span have none."""
     starts = [sum(SPANS[:i]) for i in range(len(SPANS))]
-    joined = [(start, start + length, own) for start, length, own in zip(starts, SPANS, branches, strict=True)]
+    joined = [(start, start + length, branch) for start, length, branch in zip(starts, SPANS, branches, strict=True)]
     return [*joined[:2], *joined[3:]]
 
 
@@ -34,11 +34,11 @@ def test_every_span_gets_what_its_own_branches_make(dtype: torch.dtype, rank: in
         (low_rank(rank, into, out, dtype, i), sparse(out + rank, into, out, dtype, i)) for i in range(len(SPANS))
     ]
     if into == out:
-        branches = [(*own, bottleneck(rank, out, dtype, i)) for i, own in enumerate(branches)]
+        branches = [(*branches_of_span, bottleneck(rank, out, dtype, i)) for i, branches_of_span in enumerate(branches)]
     y, x = draw(sum(SPANS) + 5, out, dtype=dtype), draw(sum(SPANS) + 5, into, dtype=dtype, seed=1)
     want = y.double()
-    for start, stop, own in spans_of(branches):
-        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in own)
+    for start, stop, branches_of_span in spans_of(branches):
+        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in branches_of_span)
     got = PLAIN.add_branches(y.clone(), x, spans_of(branches))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(got[3:19], y[3:19])
@@ -64,15 +64,15 @@ def test_cores_of_any_rank_share_directions_beside_other_branches(learns: bool, 
     ]
     y, x = draw(sum(SPANS), 2 * out, dtype=dtype), draw(sum(SPANS), 40, dtype=dtype, seed=1)
     want = y.double()
-    for start, stop, own in spans_of(rows):
-        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in own)
+    for start, stop, branches_of_span in spans_of(rows):
+        want[start:stop] += sum(exact(branch, x[start:stop]) for branch in branches_of_span)
     with torch.set_grad_enabled(learns):
         got = PLAIN.add_branches(y.clone(), x, spans_of(rows))
     torch.testing.assert_close(got.double(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 def test_neighboring_spans_of_one_row_are_one_product_and_no_others() -> None:
-    one, other = ((low_rank(3, 8, 8, torch.float32, seed),) for seed in (0, 1))
-    joined: list[Joined] = [(0, 3, one), (3, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
-    assert merged(joined) == [(0, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
+    first, other = ((low_rank(3, 8, 8, torch.float32, seed),) for seed in (0, 1))
+    joined: list[Joined] = [(0, 3, first), (3, 9, first), (9, 12, other), (14, 16, other), (16, 20, first)]
+    assert merged(joined) == [(0, 9, first), (9, 12, other), (14, 16, other), (16, 20, first)]
     assert merged([]) == []

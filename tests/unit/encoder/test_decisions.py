@@ -34,14 +34,16 @@ def predicted(manifest: Manifest, asked: Asked = PLAIN, logits: np.ndarray = LOG
 
 
 @pytest.mark.parametrize("task_type", ["single_label", "multi_label"])
-@pytest.mark.parametrize(("own", "asked"), [*itertools.product(("softmax", "sigmoid", "none", None), repeat=2)])
+@pytest.mark.parametrize(("activation", "asked"), [*itertools.product(("softmax", "sigmoid", "none", None), repeat=2)])
 @pytest.mark.parametrize("temperature", [None, 2.5])
-def test_scores_are_of_the_activation_that_is_asked_for_else_the_tasks(task_type, own, asked, temperature) -> None:
-    if own == "none":
+def test_scores_are_of_the_activation_that_is_asked_for_else_the_tasks(
+    task_type, activation, asked, temperature
+) -> None:
+    if activation == "none":
         temperature = None  # which nothing could be divided for
-    decision = {key: value for key, value in (("activation", own), ("temperature", temperature)) if value}
+    decision = {key: value for key, value in (("activation", activation), ("temperature", temperature)) if value}
     got = predicted(task(task_type, **decision), Asked(activation=asked))
-    shown = asked or own or ACTIVATIONS[task_type][0]
+    shown = asked or activation or ACTIVATIONS[task_type][0]
     divided = LOGITS.astype(np.float64) / (1.0 if shown == "none" else temperature or 1.0)
     np.testing.assert_allclose(got.scores, FUNCTIONS[shown](divided), rtol=1e-12)
     assert (got.label, list(got.top(2))) == ("a", ["a", "c"])
@@ -108,15 +110,15 @@ def test_an_answer_says_its_energy_where_it_is_asked_for(task_type, decision) ->
 def test_many_texts_at_once_are_scored_as_each_alone() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (50, 3))
     manifest = task("multi_label", temperature=1.7, thresholds={"b": 0.3}, abstain={"energy": -1.5})
-    found = score(logits, manifest)
-    for number, one in enumerate(logits):
-        alone = predicted(manifest, logits=one)
-        np.testing.assert_array_equal(found.scores[number], alone.scores)
-        assert {name for name, over in zip(LABELS, found.selected[number], strict=True) if over} == set(
+    scored = score(logits, manifest)
+    for number, logit in enumerate(logits):
+        alone = predicted(manifest, logits=logit)
+        np.testing.assert_array_equal(scored.scores[number], alone.scores)
+        assert {name for name, over in zip(LABELS, scored.selected[number], strict=True) if over} == set(
             alone.labels or ()
         )
-        assert found.abstained[number] == alone.abstained
-    assert 0 < found.abstained.sum() < 50
+        assert scored.abstained[number] == alone.abstained
+    assert 0 < scored.abstained.sum() < 50
 
 
 def test_words_and_spans_have_a_temperature_too() -> None:

@@ -40,12 +40,12 @@ def masks_of(batch: Batch, dropout: Dropout) -> Masks:
     dropout.on_tokens(ones, stage)
     of_bucket = [dropout.on_attention(ones_for(bucket), bucket) for bucket in stage.buckets]
     on_tokens = dropout.on_tokens(ones, stage)
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    masks: dict[int, tuple[Tensor, Tensor]] = {}
     for bucket, mask in zip(stage.buckets, of_bucket, strict=True):
         starts = bucket.start + np.cumsum([0, *bucket.lengths[:-1]])
         for i, (start, length) in enumerate(zip(starts.tolist(), bucket.lengths.tolist(), strict=True)):
-            found[start] = on_tokens[start : start + length], mask[i, :, :length, :length]
-    return [found[start] for start in batch.first.tolist()]
+            masks[start] = on_tokens[start : start + length], mask[i, :, :length, :length]
+    return [masks[start] for start in batch.first.tolist()]
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.integers(0, 3)), min_size=1, max_size=24))
@@ -53,11 +53,11 @@ def test_a_row_drops_the_same_alone_and_in_any_mixture(drawn: list[tuple[int, in
     texts, rows = [text_of(length) for length, _ in drawn], [row for _, row in drawn]
     mixed = masks_of(packed(base(), texts, rows), dropout_of([10, 11, 12, 13]))
     for row in set(rows):
-        own = [text for text, its in zip(texts, rows, strict=True) if its == row]
-        alone = masks_of(packed(base(), own, [0] * len(own)), dropout_of([10 + row]))
+        its_texts = [text for text, its in zip(texts, rows, strict=True) if its == row]
+        alone = masks_of(packed(base(), its_texts, [0] * len(its_texts)), dropout_of([10 + row]))
         here = [mask for mask, its in zip(mixed, rows, strict=True) if its == row]
-        for one, other in zip(chain(*here), chain(*alone), strict=True):
-            assert torch.equal(one, other)
+        for first, other in zip(chain(*here), chain(*alone), strict=True):
+            assert torch.equal(first, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -74,9 +74,9 @@ def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtyp
         assert dropped == 0
         # The probability has 16 bits; bfloat16 has 8.
         assert scale == pytest.approx(1 / (1 - drop), rel=1e-4 if dtype == torch.float32 else 2**-8)
-        kept, n = mask.count_nonzero().item() / mask.numel(), mask.numel()
+        share, n = mask.count_nonzero().item() / mask.numel(), mask.numel()
         # Five standard deviations of a frequency over n draws.
-        assert kept == pytest.approx(1 - drop, abs=5 * (drop * (1 - drop) / n) ** 0.5)
+        assert share == pytest.approx(1 - drop, abs=5 * (drop * (1 - drop) / n) ** 0.5)
 
 
 def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
@@ -86,12 +86,12 @@ def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
     which = [0, 1, 2] * 3
     mixed = logits_of(base(), stack_rows(base(), rows), packed(base(), texts, which), dropout_of([0, 1, 2]))
     for row in range(3):
-        own = [i for i, its in enumerate(which) if its == row]
+        places = [i for i, its in enumerate(which) if its == row]
 
-        def answers(seed: int, row: int = row, own: list[int] = own) -> list[Tensor]:
-            batch = packed(base(), [texts[i] for i in own], [0] * len(own))
+        def answers(seed: int, row: int = row, places: list[int] = places) -> list[Tensor]:
+            batch = packed(base(), [texts[i] for i in places], [0] * len(places))
             return logits_of(base(), stack_rows(base(), [rows[row]]), batch, dropout_of([seed]))
 
-        for i, alone, other in zip(own, answers(row), answers(row + 7), strict=True):
+        for i, alone, other in zip(places, answers(row), answers(row + 7), strict=True):
             torch.testing.assert_close(mixed[i], alone, rtol=0, atol=1e-4)
             assert (mixed[i] - other).abs().max() > 1e-2

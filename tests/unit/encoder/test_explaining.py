@@ -28,8 +28,8 @@ def made(kind="bitfit", pooling="mean", labels=3, seed=0, family="bert", **manif
 def of_the_plain_model(family, delta, tokens, label, task_type, decision=None):
     """At the output of Hugging Face's embeddings, by its own forward and backward pass."""
     reference = Reference(tiny_base(family), delta.tensors, delta.manifest.pooling)
-    kept = []
-    reference.model.embeddings.register_forward_hook(lambda _, __, out: kept.append(out) or out.retain_grad())
+    embeddings = []
+    reference.model.embeddings.register_forward_hook(lambda _, __, out: embeddings.append(out) or out.retain_grad())
     logits = reference.differentiable_logits(tokens.input_ids, tokens.type_ids)
     activation = decision.activation if decision else None
     if decision:
@@ -38,8 +38,8 @@ def of_the_plain_model(family, delta, tokens, label, task_type, decision=None):
         logits[label].sub(torch.logsumexp(logits[torch.arange(len(logits)) != label], 0)).backward()
     else:
         logits[label].backward()
-    x = kept[0].detach()[0]
-    return (kept[0].grad[0] * (x - x.mean(dim=0))).sum(dim=1).numpy()
+    x = embeddings[0].detach()[0]
+    return (embeddings[0].grad[0] * (x - x.mean(dim=0))).sum(dim=1).numpy()
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_gradient_times_input_is_that_of_the_plain_model(family, kind, pooling, 
     row = fold(base(family), torch_tensors(delta.tensors), pooling)
     chosen = [at % labels for at in range(len(tokens))]
     outputs = delta.manifest.model_copy(update={"decision": decision})
-    found = gradient_times_input(base(family), row, tokens, chosen, outputs)
-    for one, got, label in zip(tokens, found, chosen, strict=True):
-        expected = of_the_plain_model(family, delta, one, label, task_type, decision)
+    gradients = gradient_times_input(base(family), row, tokens, chosen, outputs)
+    for token, got, label in zip(tokens, gradients, chosen, strict=True):
+        expected = of_the_plain_model(family, delta, token, label, task_type, decision)
         # Two backward passes in float32 that sum in another order.
         np.testing.assert_allclose(got, expected, atol=1e-3 * np.abs(expected).max(), rtol=0)
 
@@ -73,24 +73,24 @@ def test_words_are_explained_by_both_ways():
     delta = made("lora", labels=3, seed=3)
     explainer, text = TextExplainer.for_delta(base(), delta), TEXTS[0]
     left, gradient = explainer.by_occlusion(text), explainer.by_gradient(text)
-    places = [(one.start, one.end) for one in left.words]
+    places = [(word.start, word.end) for word in left.words]
     assert [text[start:end] for start, end in places] == text.split()
-    assert [(one.start, one.end) for one in gradient.words] == places
+    assert [(word.start, word.end) for word in gradient.words] == places
     reference = Reference(tiny_base(), delta.tensors, "mean")
 
-    def score(one):
-        [tokens] = base().tokenizer.encode([one], 48)
+    def score(text):
+        [tokens] = base().tokenizer.encode([text], 48)
         return reference.logits(tokens.input_ids, tokens.type_ids).double().softmax(0).numpy()
 
     whole, words = score(text), text.split()
     label = int(whole.argmax())
     assert left.label == gradient.label == f"label {label}"
     expected = [whole[label] - score(" ".join(words[:at] + words[at + 1 :]))[label] for at in range(len(words))]
-    np.testing.assert_allclose([one.effect for one in left.words], expected, atol=1e-4)
+    np.testing.assert_allclose([word.effect for word in left.words], expected, atol=1e-4)
     [tokens] = base().tokenizer.encode([text], 48, align=True)
     by_token = of_the_plain_model("bert", delta, tokens, label, "single_label")
     expected = [sum(by_token[at] for at in word.tokens) for word in words_of(tokens.alignment)]
-    np.testing.assert_allclose([one.effect for one in gradient.words], expected, atol=1e-3 * np.abs(expected).max())
+    np.testing.assert_allclose([word.effect for word in gradient.words], expected, atol=1e-3 * np.abs(expected).max())
 
 
 def test_a_task_per_token_has_no_words_that_explain_it():
@@ -107,8 +107,8 @@ def test_a_text_without_a_word_has_the_rest_of_it(family, text):
     halves = (text,) if isinstance(text, str) else text
     words = words_of(tokens.alignment)
     for number, half in enumerate(halves):
-        found = [half[word.start : word.end] for word in words if word.half == number]
-        assert "".join(found) == "".join(half.split())
+        parts = [half[word.start : word.end] for word in words if word.half == number]
+        assert "".join(parts) == "".join(half.split())
     for word in words:
         left = without(text, word)
         for number, got in enumerate((left,) if isinstance(left, str) else left):
@@ -122,14 +122,14 @@ def test_a_text_without_a_word_has_the_rest_of_it(family, text):
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=2), st.integers(1, 70))
 def test_many_words_are_joined_evenly_and_none_is_lost(counts, most):
     words = [Stretch(half, 2 * at, 2 * at + 1, (at,)) for half, count in enumerate(counts) for at in range(count)]
-    found = joined(words, most)
-    assert len(found) <= max(most, 2)
-    assert [token for one in found for token in one.tokens] == [word.tokens[0] for word in words]
-    assert {one.half for one in found} == {*range(len(counts))}
-    for one in found:
-        assert (one.start, one.end) == (2 * one.tokens[0], 2 * one.tokens[-1] + 1)
+    groups = joined(words, most)
+    assert len(groups) <= max(most, 2)
+    assert [token for stretch in groups for token in stretch.tokens] == [word.tokens[0] for word in words]
+    assert {stretch.half for stretch in groups} == {*range(len(counts))}
+    for stretch in groups:
+        assert (stretch.start, stretch.end) == (2 * stretch.tokens[0], 2 * stretch.tokens[-1] + 1)
     if len(words) <= most:
-        assert found == words
+        assert groups == words
 
 
 # The rest has no token, though it is no whitespace: a zero-width space, a soft hyphen, a character that is not one.
@@ -142,10 +142,10 @@ def test_the_only_word_of_a_half_stays(behind):
     ):
         [tokens] = base().tokenizer.encode([text], 48, align=True)
         halves = (text,) if isinstance(text, str) else text
-        found = removable(words_of(tokens.alignment))
-        assert [halves[one.half][one.start : one.end] for one in found] == left_out
-        for one in found:
-            [pieces] = base().tokenizer.split([without(text, one)], 48)
+        removable_words = removable(words_of(tokens.alignment))
+        assert [halves[word.half][word.start : word.end] for word in removable_words] == left_out
+        for word in removable_words:
+            [pieces] = base().tokenizer.split([without(text, word)], 48)
             assert all(pieces.lengths)
 
 
@@ -157,24 +157,24 @@ def test_a_removed_layer_is_a_file_without_its_tensors(family, kind, pooling):
     task_type = "token" if pooling == "none" else "single_label"
     delta, spec = made(kind, pooling, family=family, task_type=task_type), base(family).spec
     removed = removals(torch_tensors(delta.tensors), spec)
-    named = {(one.kind, one.name): one.tensors.keys() for one in removed}
-    layers = [one.name for one in removed if one.kind == "layer"]
+    named = {(removal.kind, removal.name): removal.tensors.keys() for removal in removed}
+    layers = [removal.name for removal in removed if removal.kind == "layer"]
     numbers = sorted({name.split("layer.")[1].split(".")[0] for name in delta.tensors if "layer." in name})
     outside = any(name.startswith(DELTA) and "LayerNorm" in name and "layer." not in name for name in delta.tensors)
     assert layers == [*(["embeddings"] if outside else []), *numbers, *(["pooler"] if pooling == "pooler" else [])]
     for layer in numbers:
         gone = {name for name in delta.tensors if f"layer.{layer}." in name}
         assert named["layer", layer] == delta.tensors.keys() - gone
-    for symbol in {one.name for one in removed if one.kind == "symbol"}:
+    for symbol in {removal.name for removal in removed if removal.kind == "symbol"}:
         gone = delta.tensors.keys() - named["symbol", symbol]
         assert gone
         assert all(spec.symbols[path_of(name)] == symbol for name in gone)
     assert named["base", ""] == {name for name in delta.tensors if name.startswith("head.")}
     assert named["whole", ""] == delta.tensors.keys()
     tokens = base(family).tokenizer.encode(TEXTS, 48)
-    found = RemovedRows(base(family), removed, delta.manifest).logits(tokens)
-    for one, logits in zip(removed, found, strict=True):
-        tensors = {name: delta.tensors[name] for name in one.tensors}
+    all_logits = RemovedRows(base(family), removed, delta.manifest).logits(tokens)
+    for removal, logits in zip(removed, all_logits, strict=True):
+        tensors = {name: delta.tensors[name] for name in removal.tensors}
         reference = Reference(tiny_base(family), tensors, pooling)
         for text, got in zip(tokens, logits, strict=True):
             np.testing.assert_allclose(got.numpy(), reference.logits(text.input_ids, text.type_ids).numpy(), atol=2e-3)

@@ -162,7 +162,7 @@ def test_branches_that_are_not_finite_poison_no_other_text(dtype: torch.dtype) -
     torn = cast(LowRank, branches[4][site][0])
     branches[4] = Branches({**branches[4], site: (replace(torn, A=torch.full_like(torn.A, torch.nan)),)})
     got = poisoned.of_inputs(one_call(base).encode(with_branches(rows, branches), poisoned))
-    assert [torch.equal(one, other) for one, other in zip(got, wanted, strict=True)] == [True, False, True]
+    assert [torch.equal(logits, other) for logits, other in zip(got, wanted, strict=True)] == [True, False, True]
     assert got[1].isnan().all()
 
 
@@ -175,13 +175,17 @@ def with_branches(rows: Rows, branches: list[Branches]) -> Rows:
 def branches_of(base: Base, rank: int, seed: int) -> Branches:
     """In the last layer, whose differences no other layer makes larger."""
     h, f, dtype, layer = base.config.hidden_size, base.config.intermediate_size, base.dtype, base.config.num_layers - 1
-    found: dict[tuple[int, str], tuple[Branch, ...]] = {
+    branches_by_site: dict[tuple[int, str], tuple[Branch, ...]] = {
         (layer, site): (bottleneck(rank, h, dtype, seed),) for site in ("after_m1", "after_m3")
     }
     for site, into, out in (("qkv", h, 3 * h), ("m1", h, h), ("m2", h, f), ("m3", f, h)):
         core = Core(draw(rank, rank, dtype=dtype, seed=seed).T / rank, directions(24, into, out, dtype, seed))
-        found[layer, site] = low_rank(rank, into, out, dtype, seed), sparse(out + rank, into, out, dtype, seed), core
-    return Branches(found)
+        branches_by_site[layer, site] = (
+            low_rank(rank, into, out, dtype, seed),
+            sparse(out + rank, into, out, dtype, seed),
+            core,
+        )
+    return Branches(branches_by_site)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -335,7 +339,7 @@ def test_a_call_keeps_branches_alive(
     batch = packed(base, texts_of([9] * len(KINDS)), range(len(KINDS)))
     tokens = 9 * len(KINDS)
     wanted = one_call(base).encode(rows, batch)[:tokens]
-    branches = [ref(branch) for own in rows.branches for found in own.values() for branch in found]
+    branches = [ref(branch) for by_site in rows.branches for of_site in by_site.values() for branch in of_site]
     call = one_call(base)._run
 
     def run(*arguments: Any) -> int:

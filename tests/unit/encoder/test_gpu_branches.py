@@ -59,7 +59,7 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype) -> None:
     branches = [(low_rank(rank, 65, 200, dtype, rank),) for rank in (1, 16, 3, 65, 24)]
-    assert_joined([(*span, own) for span, own in zip(SPANS, branches, strict=True)], 65, 200, dtype)
+    assert_joined([(*span, branch) for span, branch in zip(SPANS, branches, strict=True)], 65, 200, dtype)
 
 
 @pytest.mark.slow
@@ -70,18 +70,18 @@ def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: tor
     cores = [
         Core(draw(rank, rank, dtype=torch.float32, seed=rank) / rank**0.5, shared).to(dtype) for rank in (1, 16, 3, 48)
     ]
-    own = low_rank(20, into, 2 * out, dtype, 0)
-    rows = [(cores[0],), (cores[1], own), (own,), (own, cores[2]), (cores[3],)]
+    branch = low_rank(20, into, 2 * out, dtype, 0)
+    rows = [(cores[0],), (cores[1], branch), (branch,), (branch, cores[2]), (cores[3],)]
     assert_joined([(*span, branches) for span, branches in zip(SPANS, rows, strict=True)], into, 2 * out, dtype)
 
 
 def test_an_adapter_reads_what_it_adds_to() -> None:
     y = draw(TOKENS, 40, dtype=torch.float32)
-    own = adapter(8, 40, torch.float32, 1)
+    branch = adapter(8, 40, torch.float32, 1)
     want = y.double()
-    want[3:150] += exact(own, y[3:150])
+    want[3:150] += exact(branch, y[3:150])
     got = y.clone()
-    got = add(got, got, [(3, 150, (own,))])
+    got = add(got, got, [(3, 150, (branch,))])
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_a_span_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> 
     y = draw(TOKENS, 48, dtype=dtype)
     x = draw(TOKENS, 33, dtype=dtype, seed=1)
     x[70:135] = math.nan
-    among = add(y.clone(), x, [(*span, own) for span, own in zip(SPANS, branches, strict=True)])
+    among = add(y.clone(), x, [(*span, branch) for span, branch in zip(SPANS, branches, strict=True)])
     assert among[70:135].isnan().all()
     for i in (0, 1, 3, 4):
         start, stop = SPANS[i]

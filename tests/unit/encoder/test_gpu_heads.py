@@ -65,13 +65,13 @@ def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
         for n, reference in zip((3, 40, 17, 1, 33, 8), references, strict=True)
     ]
     batch = packed(base, texts, range(1, len(rows)))
-    found = [rows[row].head for row in batch.rows]
-    heads = [head for head in found if head]
+    heads_of_rows = [rows[row].head for row in batch.rows]
+    heads = [head for head in heads_of_rows if head]
     last = heads[-1]
-    for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
+    for variant in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
         with torch.inference_mode():
             x = encode(base, stack_rows(base, rows), batch)
-            logits = classify(heads_of(own), batch, x, base.config.eps, GpuHeads).split()
+            logits = classify(heads_of(variant), batch, x, base.config.eps, GpuHeads).split()
         for got, reference, text in zip(logits, references, texts, strict=True):
             want = reference.logits(text.input_ids, text.type_ids, text.second)
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
@@ -92,13 +92,13 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     def broken(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
         raise RuntimeError("out of shared memory")
 
-    said = []
+    messages = []
     for method in (wrong, broken):
         with monkeypatch.context() as patch, caplog.at_level(logging.WARNING), anew(load_heads):
             patch.setattr(GpuHeads, "classify", method)
             assert load_heads(device) is None
-        said.append(caplog.messages[-1])
-    assert said == [
+        messages.append(caplog.messages[-1])
+    assert messages == [
         "the GPU's programs for heads give wrong numbers, so plain PyTorch is used",
         "the GPU's programs for heads do not run (RuntimeError), so plain PyTorch is used",
     ]

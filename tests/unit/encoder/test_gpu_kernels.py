@@ -176,8 +176,8 @@ def test_without_triton_plain_kernels_take_over(
     monkeypatch.delitem(sys.modules, "onebert_encoder.compute.kernels.gpu.programs", raising=False)
     monkeypatch.delattr("onebert_encoder.compute.kernels.gpu.programs", raising=False)
     with anew(load_gpu), caplog.at_level(logging.WARNING):
-        found = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96)) for _ in range(2)]
-    assert found == [None, None]
+        kernels = [load_gpu(Shape(torch.device(DEVICE), torch.float32, 48, 2, 96)) for _ in range(2)]
+    assert kernels == [None, None]
     assert [record.message for record in caplog.records] == ["Triton is not installed, so plain PyTorch is used"]
 
 

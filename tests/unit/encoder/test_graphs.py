@@ -75,12 +75,12 @@ class Noting(GpuKernels):
         return super().add_branches(y, x, joined)
 
     def attend(self, qkv: Tensor, b_q: Tensor, stage: Any, *more: Any) -> Tensor:
-        self.seen.extend(one.data_ptr() for one in (b_q, stage.row_of_token, stage.edges))
+        self.seen.extend(tensor.data_ptr() for tensor in (b_q, stage.row_of_token, stage.edges))
         return super().attend(qkv, b_q, stage, *more)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Any, gain: Any, eps: float) -> Tensor:
         self.seen.extend(
-            one.data_ptr() for one in (b, gain.table, gain.of_token, stage.row_of_token) if one is not None
+            tensor.data_ptr() for tensor in (b, gain.table, gain.of_token, stage.row_of_token) if tensor is not None
         )
         return super().add_norm(y, x, b, stage, gain, eps)
 
@@ -114,9 +114,9 @@ def assert_same(graphs: Graphs, base: Base, rows: Rows, lengths: list[int], whic
     assert torch.equal(graphs.encode(rows, batch)[:tokens], encode(base, rows, batch)[:tokens])
 
 
-def mixed(one: int, other: int) -> list[tuple[list[int], list[int]]]:
+def mixed(first: int, other: int) -> list[tuple[list[int], list[int]]]:
     """Batches with two rows, beside rows without branches or scales, and one row twice; tiles end and begin anew."""
-    rows = ([one, 1], [other], [one, other], [other], [2, one], [one])
+    rows = ([first, 1], [other], [first, other], [other], [2, first], [first])
     return list(zip(([9, 5], [16], [9, 7], [10], [4, 7], [16]), rows, strict=True))
 
 
@@ -161,10 +161,10 @@ def test_the_recording_that_was_not_replayed_for_longest_gives_way_to_another(
     monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 2)
     base, rows = zoo()
     graphs = Graphs(base, recorder)
-    for lengths, kept in (([8, 8, 8, 16, 16, 16, 8], {8, 16}), ([24] * 3, {8, 24}), ([16] * 3, {16, 24})):
+    for lengths, sizes in (([8, 8, 8, 16, 16, 16, 8], {8, 16}), ([24] * 3, {8, 24}), ([16] * 3, {16, 24})):
         for length in lengths:
             assert_same(graphs, base, rows, [length], [1])
-        assert graphs.sizes == kept
+        assert graphs.sizes == sizes
 
 
 def test_changed_rows_are_read_and_moved_tables_recorded_anew(recorder: Any) -> None:
@@ -210,7 +210,7 @@ class Broken(Imitation):
 
 
 @pytest.mark.parametrize(
-    ("recorder", "said"),
+    ("recorder", "message"),
     [
         (Wrong(), "a recording of 8 tokens gives other numbers, so it is not used"),
         (
@@ -220,14 +220,14 @@ class Broken(Imitation):
     ],
 )
 def test_a_recording_that_fails_is_told_of_once_and_not_used(
-    recorder: Any, said: str, caplog: pytest.LogCaptureFixture
+    recorder: Any, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     base, rows = zoo()
     graphs = Graphs(base, recorder)
     with caplog.at_level(logging.WARNING):
         for seed in range(6):
             assert_same(graphs, base, rows, [8], [1], seed)
-    assert caplog.messages == [said]
+    assert caplog.messages == [message]
     assert not graphs.sizes
 
 

@@ -37,9 +37,11 @@ def test_gradients_of_tokens_and_of_pairs_are_the_plain_models(pooling: str) -> 
         for text in texts
     ]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, theirs, strict=True)]).sum().backward()
-    own = dict(reference.model.named_parameters())
+    parameters = dict(reference.model.named_parameters())
     for name, leaf in leaves.items():
-        plain = reference.tensors[name].grad if name.startswith("head.") else own[name.removeprefix("delta.")].grad
+        plain = (
+            reference.tensors[name].grad if name.startswith("head.") else parameters[name.removeprefix("delta.")].grad
+        )
         assert leaf.grad is not None or ".key." in name  # whose bias cancels in the softmax
         if leaf.grad is not None:
             torch.testing.assert_close(leaf.grad, plain, rtol=1e-3, atol=2e-4, msg=name)

@@ -34,13 +34,13 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
     lengths, rows = [3, 33, 17, 40], [1, 0, 2, 1]
     at, alone = stage_of(lengths, rows, 3, dtype), stage_of([17], [2], 7, dtype)
     qkv, b = draw(96, 3 * 48, dtype=dtype), draw(3, 48, dtype=dtype, seed=1)
-    own = torch.cat([qkv[36:53], torch.zeros(7, 3 * 48, dtype=dtype)])
+    sequence = torch.cat([qkv[36:53], torch.zeros(7, 3 * 48, dtype=dtype)])
     kernels = fast(dtype)
-    assert [one.description.partition(" ")[0] for one in (kernels, PlainKernels(F.gelu))] == ["native", "plain"]
+    assert [kernel.description.partition(" ")[0] for kernel in (kernels, PlainKernels(F.gelu))] == ["native", "plain"]
     assert kernels.batch_invariant
     assert not PlainKernels(F.gelu).batch_invariant
-    assert torch.equal(kernels.attend(qkv, b, at, 3)[36:53], kernels.attend(own, b, alone, 3)[:17])
-    y, mine = qkv[:, :48].contiguous(), own[:, :48].contiguous()
+    assert torch.equal(kernels.attend(qkv, b, at, 3)[36:53], kernels.attend(sequence, b, alone, 3)[:17])
+    y, mine = qkv[:, :48].contiguous(), sequence[:, :48].contiguous()
     gain = Gain(b[0], b, None)
     among = kernels.add_norm(y.clone(), y, b, at, gain, 1e-12)
     assert torch.equal(among[36:53], kernels.add_norm(mine.clone(), mine, b, alone, gain, 1e-12)[:17])

@@ -53,7 +53,7 @@ class Operations(TorchDispatchMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = function._schema.name.partition("::")[2]
-        by_bool = name in ("index", "index_put") and any(one is not None and one.dtype == torch.bool for one in args[1])
+        by_bool = name in ("index", "index_put") and any(arg is not None and arg.dtype == torch.bool for arg in args[1])
         self.names.add("index by bool" if by_bool else name)
         if not function.is_view and name not in MAKES_NO_LAUNCH:
             self.launches[name] += 1
@@ -66,8 +66,8 @@ def tasks(
     """A task of each kind and pooling, `count` times; row 0 is the bare base."""
     base = load_base(str(tiny_base("bert")), device=DEVICE)
     drawn = [(kind, pooling) for pooling in poolings * count for kind in kinds]
-    own = [far_row(base, kind, pooling, 2 + seed % 3, seed) for seed, (kind, pooling) in enumerate(drawn, 1)]
-    rows = [bare := fold(base, {}), *own]
+    rows_of_tasks = [far_row(base, kind, pooling, 2 + seed % 3, seed) for seed, (kind, pooling) in enumerate(drawn, 1)]
+    rows = [bare := fold(base, {}), *rows_of_tasks]
     return base, stack_rows(base, rows), [diverges_at(row, bare, base) for row in rows]
 
 

@@ -81,7 +81,7 @@ def test_a_processor_runs_the_levels_whose_instructions_it_has(machine: str, cpu
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("cpu_flags", "sources", "loaded", "said"),
+    ("cpu_flags", "sources", "loaded", "message"),
     [
         pytest.param(
             CASCADE_LAKE,
@@ -112,14 +112,14 @@ def test_the_library_that_is_loaded(
     cpu_flags: str,
     sources: dict[str, str],
     loaded: str | None,
-    said: str,
+    message: str,
 ) -> None:
     pretend(cpu_flags, **sources)
     with caplog.at_level(logging.WARNING):
-        found = library.find_library()
-    assert (found and found.level) == loaded
-    assert said in caplog.text
-    assert len(caplog.records) == bool(said)
+        level = library.find_library()
+    assert (level and level.level) == loaded
+    assert message in caplog.text
+    assert len(caplog.records) == bool(message)
 
 
 @needs_kernels

@@ -74,21 +74,21 @@ def test_both_ends_together_fill_the_length(family: str, text: Any, max_length: 
     ours, theirs = both(family)
     halves = (text,) if isinstance(text, str) else text
     cut = theirs(*halves, truncation="longest_first", max_length=max_length)
-    (whole,), (found,) = ours.encode([text], 10_000, align=True), ours.encode([text], max_length, True, "ends")
-    kept: list[int] = []
+    (whole,), (cut_tokens,) = ours.encode([text], 10_000, align=True), ours.encode([text], max_length, True, "ends")
+    places: list[int] = []
     for place in (None, *range(len(halves))):
-        own = [at for at, sequence in enumerate(whole.alignment.sequences) if sequence == place]
-        count = len(own) if place is None else cut.sequence_ids().count(place)
-        last = count // 2 if count < len(own) else 0
-        kept += own[: count - last] + own[len(own) - last :]
-    kept.sort()
-    assert found.input_ids == [whole.input_ids[at] for at in kept]
-    assert found.type_ids == [whole.type_ids[at] for at in kept]
-    assert (len(found), found.truncated) == (len(cut["input_ids"]), len(whole) > max_length)
-    assert found.alignment.sequences == [whole.alignment.sequences[at] for at in kept]
-    assert found.alignment.words == [whole.alignment.words[at] for at in kept]
-    spans = zip(found.alignment.offsets, [whole.alignment.offsets[at] for at in kept], strict=True)
-    assert all(own == other or own[0] == own[1] for own, other in spans)
+        of_half = [at for at, sequence in enumerate(whole.alignment.sequences) if sequence == place]
+        count = len(of_half) if place is None else cut.sequence_ids().count(place)
+        last = count // 2 if count < len(of_half) else 0
+        places += of_half[: count - last] + of_half[len(of_half) - last :]
+    places.sort()
+    assert cut_tokens.input_ids == [whole.input_ids[at] for at in places]
+    assert cut_tokens.type_ids == [whole.type_ids[at] for at in places]
+    assert (len(cut_tokens), cut_tokens.truncated) == (len(cut["input_ids"]), len(whole) > max_length)
+    assert cut_tokens.alignment.sequences == [whole.alignment.sequences[at] for at in places]
+    assert cut_tokens.alignment.words == [whole.alignment.words[at] for at in places]
+    spans = zip(cut_tokens.alignment.offsets, [whole.alignment.offsets[at] for at in places], strict=True)
+    assert all(of_half == other or of_half[0] == of_half[1] for of_half, other in spans)
 
 
 def test_a_length_without_room_for_the_special_tokens_is_refused() -> None:

@@ -63,7 +63,7 @@ def test_a_large_weight_is_multiplied_whole_and_each_token_by_itself(dtype: torc
 @given(st.integers(1, 150), st.integers(1, 130), st.integers(1, 100))
 def test_products_and_gradients_of_any_shape(tokens: int, into: int, out: int) -> None:
     x, weight, grad = (draw(*shape, dtype=torch.float32) for shape in ((tokens, into), (out, into), (tokens, out)))
-    exact = [one.double() for one in (x, weight, grad)]
+    exact = [tensor.double() for tensor in (x, weight, grad)]
     wanted = (exact[0] @ exact[1].T, exact[2] @ exact[1], exact[2].T @ exact[0])
     for got, want in zip(learned(x, weight, grad), wanted, strict=True):
         # Sums of up to 150 products of order 1 to 10, each rounded by 6e-8 of the sum so far.
@@ -76,13 +76,13 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     for threads in (1, 2):
         torch.set_num_threads(threads)
         both.append(learned(*drawn))
-    assert all(torch.equal(one, other) for one, other in zip(*both, strict=True))
+    assert all(torch.equal(first, other) for first, other in zip(*both, strict=True))
 
 
 def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytest.MonkeyPatch) -> None:
     base = load_base(str(tiny_base("bert")))
     texts = base.tokenizer.encode(["the parcel was late", "thanks", "a " * 30], 32)
-    found = []
+    results = []
     for held_back in (True, False):
         monkeypatch.setattr(trained, "mkl_is_held_back", lambda held_back=held_back: held_back)
         trained.load_trained.cache_clear()
@@ -92,12 +92,12 @@ def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytes
         head = {"head.weight": draw(2, base.config.hidden_size, dtype=torch.float32), "head.bias": torch.zeros(2)}
         rows = stack_rows(view, [fold(view, head, "mean")])
         logits = torch.stack(logits_of(view, rows, packed(view, texts, [0] * len(texts))))
-        found.append([logits, *torch.autograd.grad(logits.square().sum(), list(leaves.values()), allow_unused=True)])
-    for own, theirs in zip(*found, strict=True):
-        assert (own is None) == (theirs is None)
-        if own is not None:
+        results.append([logits, *torch.autograd.grad(logits.square().sum(), list(leaves.values()), allow_unused=True)])
+    for gradient, theirs in zip(*results, strict=True):
+        assert (gradient is None) == (theirs is None)
+        if gradient is not None:
             # Sums over some hundred tokens in another order, of gradients up to about 100.
-            torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-3)
+            torch.testing.assert_close(gradient, theirs, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(

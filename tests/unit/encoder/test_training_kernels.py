@@ -41,7 +41,7 @@ def dropout_of(drop: float) -> Dropout:
 
 def packed(drawn: list[tuple[int, int]], filling: int, dtype: torch.dtype) -> Stage:
     """A stage as `pack` makes it: sequences by length class and row."""
-    order = sorted(drawn, key=lambda one: (max(one[0] - 1, 15).bit_length(), one[1]))
+    order = sorted(drawn, key=lambda length: (max(length[0] - 1, 15).bit_length(), length[1]))
     return stage_of([length for length, _ in order], [row for _, row in order], filling, dtype)
 
 
@@ -49,16 +49,19 @@ def assert_learns_alike(
     layer: Layer, stage: Stage, shapes: list[tuple[int, ...]], dtype: torch.dtype, drop: float
 ) -> None:
     """Runs both kernels forward and backward from the same numbers, and compares outputs and gradients."""
-    found = []
+    results = []
     filled = len(stage.row_of_token) - stage.filling
-    for kernels, own in (fast(dtype, dropout_of(drop)), dtype), (PlainKernels(F.gelu, dropout_of(drop)), torch.float32):
-        leaves = [draw(*shape, dtype=dtype, seed=i).to(own).requires_grad_() for i, shape in enumerate(shapes)]
+    for kernels, kind in (
+        (fast(dtype, dropout_of(drop)), dtype),
+        (PlainKernels(F.gelu, dropout_of(drop)), torch.float32),
+    ):
+        leaves = [draw(*shape, dtype=dtype, seed=i).to(kind).requires_grad_() for i, shape in enumerate(shapes)]
         # Kernels may write into their first argument, which is never a leaf.
-        out = layer(kernels, replace(stage, dtype=own), [leaves[0] * 1, *leaves[1:]])[:filled]
+        out = layer(kernels, replace(stage, dtype=kind), [leaves[0] * 1, *leaves[1:]])[:filled]
         weights = draw(*out.shape, dtype=torch.float32, seed=9)
         grads = torch.autograd.grad((out.float() * weights).sum(), leaves, allow_unused=True, materialize_grads=True)
-        found.append([out, *grads])
-    for got, want in zip(*found, strict=True):
+        results.append([out, *grads])
+    for got, want in zip(*results, strict=True):
         assert got.dtype == dtype
         tolerance = TOLERANCE[dtype] * max(1, want.abs().max().item())
         torch.testing.assert_close(got.float(), want, rtol=TOLERANCE[dtype], atol=tolerance)
@@ -94,8 +97,8 @@ def test_attention_with_numbers_by_distance(dtype: torch.dtype, drop: float) -> 
 
     def attended(kernels: PlainKernels, stage: Stage, qkv: Tensor, table: Tensor) -> Tensor:
         shared, other = (draw(heads, width, dtype=torch.float32, seed=seed) for seed in range(2))
-        own: list[Mapping[str, Tensor]] = [{}, {"distances": other}, {}, {}]
-        return kernels.attend(qkv, table, stage, heads, ByDistance(shared), own)
+        options: list[Mapping[str, Tensor]] = [{}, {"distances": other}, {}, {}]
+        return kernels.attend(qkv, table, stage, heads, ByDistance(shared), options)
 
     def layer(kernels: PlainKernels, stage: Stage, leaves: list[Tensor]) -> Tensor:
         context = attended(kernels, stage, *leaves)
@@ -214,5 +217,5 @@ def test_any_number_of_threads_gives_the_same_bits(dtype: torch.dtype) -> None:
         out = kernels.add_activate(kernels.add_norm(y, qkv[:, :64], b, stage, Gain(gain, b, None), 1e-12), b, stage)
         return [out, *torch.autograd.grad(out.float().square().sum(), (qkv, b, gain))]
 
-    for one, other in zip(learned(1), learned(2), strict=True):
-        assert torch.equal(one, other)
+    for first, other in zip(learned(1), learned(2), strict=True):
+        assert torch.equal(first, other)

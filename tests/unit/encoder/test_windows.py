@@ -34,7 +34,7 @@ def cut(family: str, text: Text, tokens: int, overlap: int) -> list[tuple[Tokens
     tokenizer = base(family).tokenizer
     (pieces,) = tokenizer.split([text], 10**6)
     cuts = window_cuts(tokenizer, pieces, tokens, overlap)
-    return [(tokenizer.cut(pieces, kept, align=True), kept[-1][0]) for kept in cuts]
+    return [(tokenizer.cut(pieces, cut, align=True), cut[-1][0]) for cut in cuts]
 
 
 @settings(deadline=None, max_examples=examples(60))
@@ -57,15 +57,15 @@ def test_windows_are_those_of_hugging_face(family, words, size, percent, pair) -
         return_offsets_mapping=True,
     )
     got = cut(family, text, size, overlap)
-    assert [one.input_ids for one, _ in got] == encoded["input_ids"]
+    assert [window.input_ids for window, _ in got] == encoded["input_ids"]
     half = 1 if pair else 0
     context = text[1] if pair else text
-    for number, (one, _) in enumerate(got):
+    for number, (window, _) in enumerate(got):
         inside = [i for i, which in enumerate(encoded.sequence_ids(number)) if which == half]
-        assert inside == [i for i, which in enumerate(one.alignment.sequences) if which == half]
+        assert inside == [i for i, which in enumerate(window.alignment.sequences) if which == half]
         for i in inside:
             start, end = encoded["offset_mapping"][number][i]
-            a, b = one.alignment.offsets[i]
+            a, b = window.alignment.offsets[i]
             assert context[a:b] == context[start:end].strip()
 
 
@@ -84,13 +84,13 @@ def test_siamese_windows_have_the_whole_first_text() -> None:
     first, second = "late good", "good " * 40
     (pieces,) = tokenizer.split([(first, second)], 10**6)
     siamese = tokenizer.reading("siamese")
-    windows = [siamese.cut(pieces, kept) for kept in window_cuts(siamese, pieces, 16, 4)]
+    windows = [siamese.cut(pieces, window_cut) for window_cut in window_cuts(siamese, pieces, 16, 4)]
     alone = [
-        tokenizer.cut(one, kept)
-        for one in tokenizer.split([second], 10**6)
-        for kept in window_cuts(tokenizer, one, 16, 4)
+        tokenizer.cut(window, window_cut)
+        for window in tokenizer.split([second], 10**6)
+        for window_cut in window_cuts(tokenizer, window, 16, 4)
     ]
-    assert [window.input_ids[window.second :] for window in windows] == [one.input_ids for one in alone]
+    assert [window.input_ids[window.second :] for window in windows] == [window.input_ids for window in alone]
     firsts = {tuple(window.input_ids[: window.second]) for window in windows}
     assert firsts == {tuple(tokenizer.encode([first], 16)[0].input_ids)}
     for text in ((second, first), (second, "")):  # of which the first is longer than a window
@@ -102,8 +102,10 @@ def test_siamese_windows_have_the_whole_first_text() -> None:
 def windows_of(text: Text, labels: int, whole: bool, seed: int) -> list[WindowLogits]:
     rng = np.random.default_rng(seed)
     return [
-        WindowLogits(rng.normal(0, 3, labels if whole else (len(one), labels)).astype(np.float32), start, one.alignment)
-        for one, start in cut("bert", text, 14, 4)
+        WindowLogits(
+            rng.normal(0, 3, labels if whole else (len(window), labels)).astype(np.float32), start, window.alignment
+        )
+        for window, start in cut("bert", text, 14, 4)
     ]
 
 
@@ -114,18 +116,18 @@ def test_scores_are_the_highest_or_the_mean_of_the_windows(task_type, reduction)
     windows = windows_of("good " * 50, 2, True, 3)
     got = answer_windows(windows, manifest, "good " * 50, reduction)
     function = {"single_label": softmax, "multi_label": expit, "regression": lambda values: values}[task_type]
-    each = np.stack([function(one.logits.astype(np.float64)) for one in windows])
+    each = np.stack([function(window.logits.astype(np.float64)) for window in windows])
     np.testing.assert_allclose(got.scores, getattr(each, reduction)(axis=0), rtol=1e-12)
     raw = answer_windows(windows, manifest, "", reduction, Asked(activation="none"))
     np.testing.assert_allclose(
-        raw.scores, getattr(np.stack([one.logits.astype(np.float64) for one in windows]), reduction)(axis=0)
+        raw.scores, getattr(np.stack([window.logits.astype(np.float64) for window in windows]), reduction)(axis=0)
     )
 
 
 @pytest.mark.parametrize("reduction", ["max", "mean"])
 def test_the_energy_of_windows_is_that_of_the_surest_or_their_mean(reduction) -> None:
     windows = windows_of("good " * 50, 2, True, 4)
-    each = [-np.log(np.exp(one.logits.astype(np.float64)).sum()) for one in windows]
+    each = [-np.log(np.exp(window.logits.astype(np.float64)).sum()) for window in windows]
     energy = float(min(each) if reduction == "max" else np.mean(each))
     for number, abstained in ((energy - 1e-6, True), (energy + 1e-6, False)):
         manifest = parse_manifest(manifest_dict(format=2, decision={"abstain": {"energy": number}}))
@@ -169,10 +171,10 @@ def test_spans_are_the_best_of_all_windows(count, seed, top_k) -> None:
     windows = windows_of(text, 2, False, seed)
     got = answer_windows(windows, manifest, text, "max", Asked(top_k))
     best: dict[tuple[int, int], float] = {}
-    for one in windows:
-        alone = answer(one.logits, manifest, text, one.alignment, Asked(top_k))
-        for found in alone.answers:
-            best[found.start, found.end] = max(found.score, best.get((found.start, found.end), 0.0))
+    for span in windows:
+        alone = answer(span.logits, manifest, text, span.alignment, Asked(top_k))
+        for best_span in alone.answers:
+            best[best_span.start, best_span.end] = max(best_span.score, best.get((best_span.start, best_span.end), 0.0))
     expected = sorted(best.items(), key=lambda item: -item[1])[: top_k or 1]
-    assert [one.score for one in got.answers] == pytest.approx([value for _, value in expected])
-    assert all(one.text == text[1][one.start : one.end] for one in got.answers)
+    assert [span.score for span in got.answers] == pytest.approx([value for _, value in expected])
+    assert all(span.text == text[1][span.start : span.end] for span in got.answers)

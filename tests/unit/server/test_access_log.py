@@ -22,11 +22,11 @@ def numbered(count):
     return [b'{"line": %d, "more": "%s"}' % (number, b"y" * (number % 90)) for number in range(count)]
 
 
-def whole_of(found, lines):
+def whole_of(content, lines):
     """The numbers of the lines that came, before those that end the test: each is whole, and they are in order."""
-    assert found.endswith(b"\n")
+    assert content.endswith(b"\n")
     number_of = {line: number for number, line in enumerate(lines)}
-    numbers = [number_of[line] for line in found.splitlines() if line != b"last"]
+    numbers = [number_of[line] for line in content.splitlines() if line != b"last"]
     assert numbers == sorted({*numbers})
     return numbers
 
@@ -35,7 +35,7 @@ def test_a_line_that_is_cut_is_finished_before_the_next(pipe, caplog):
     """A pipe that nobody reads takes as much as it holds of many lines, and refuses the rest."""
     reading, writing = pipe
     os.set_blocking(writing, False)
-    lines, found = numbered(5000), b""
+    lines, content = numbered(5000), b""
     log = AccessLog(writing)
     for line in lines:
         log.write([line])
@@ -43,16 +43,16 @@ def test_a_line_that_is_cut_is_finished_before_the_next(pipe, caplog):
     os.set_blocking(reading, False)
 
     def came():
-        nonlocal found
+        nonlocal content
         try:
-            found += os.read(reading, 2**20)
+            content += os.read(reading, 2**20)
         except BlockingIOError:
             log.write([b"last"])
-        return b"last\n" in found
+        return b"last\n" in content
 
     wait_until(came)
     log.close()
-    assert 0 < len(whole_of(found, lines)) < len(lines)
+    assert 0 < len(whole_of(content, lines)) < len(lines)
 
 
 def test_lines_that_nobody_reads_are_bounded(pipe, caplog, monkeypatch):

@@ -47,9 +47,9 @@ def test_every_answer_is_what_its_version_says_alone(parts, count):
         ("short", pair),
     ] * count
     answered = parts.answer([ref for ref, _ in asked], [text for _, text in asked])
-    for (ref, text), one in zip(asked, answered, strict=True):
-        assert one.facts.task == ref.partition("@")[0]
-        assert_like(one, parts.alone(ref, text))
+    for (ref, text), answer in zip(asked, answered, strict=True):
+        assert answer.facts.task == ref.partition("@")[0]
+        assert_like(answer, parts.alone(ref, text))
     assert parts.unpinned()
 
 
@@ -148,7 +148,7 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
             while parts.bank.num_resident == resident:
                 await asyncio.sleep(0)
         parts.batches.opened.set()
-        assert [one[0].facts.task for one in await asyncio.gather(running, staying)] == ["good", "tags"]
+        assert [answered[0].facts.task for answered in await asyncio.gather(running, staying)] == ["good", "tags"]
 
     parts.run(ask)
     del parts.rows["short", 1]
@@ -285,7 +285,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
 
     wide.run(ask)
     assert order.index("other") <= PART_NUMBERS // WIDE
-    assert [one for one in order if one != "other"] == list(range(64))
+    assert [name for name in order if name != "other"] == list(range(64))
 
 
 # The rest of each text has no token of the tiny base.
@@ -294,8 +294,8 @@ def test_who_has_much_written_takes_turns_with_others(wide):
 def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
     text = text.format(rest, rest)
 
-    [one] = parts.run(lambda answerer: answerer.answer_explained(context(), Wanted(["good"]), [text], same))
-    words = [text[word.start : word.end] for word in one.explanation.words]
+    [answer] = parts.run(lambda answerer: answerer.answer_explained(context(), Wanted(["good"]), [text], same))
+    words = [text[word.start : word.end] for word in answer.explanation.words]
     assert words == ([] if "it" not in text else ["it", "is", "late"])
 
 
@@ -356,9 +356,18 @@ def test_many_texts_with_a_blank_one_count_as_one_request(base, tmp_path, remote
 def test_samples_are_of_the_answers_that_clients_get(parts):
     told = []
 
-    def take(kept):
-        for one in kept:
-            told.append((one.id, one.principal, one.texts, one.answer.task, one.answer.version, one.answer.labels))
+    def take(samples):
+        for sample in samples:
+            told.append(
+                (
+                    sample.id,
+                    sample.principal,
+                    sample.texts,
+                    sample.answer.task,
+                    sample.answer.version,
+                    sample.answer.labels,
+                )
+            )
 
     parts.directory.keepings = dict.fromkeys(("good", "tags"), Keeping(1.0, 1, 1))
     asked = replace(context(), observed=Observed(samples=take))
@@ -373,9 +382,9 @@ def test_samples_are_of_the_answers_that_clients_get(parts):
         return [*plain, *explained]
 
     answers = parts.run(ask)
-    assert [one[:5] for one in told] == [
+    assert [sample[:5] for sample in told] == [
         (f"an-id/{index}", "somebody", given, task, 1)
         for index, given, task in [(0, (texts[0],), "good"), (1, ("late",), "tags"), (3, texts[1], "good")]
     ]
-    assert [one.facts.task for one in answers] == [one[3] for one in told]
+    assert [sample.facts.task for sample in answers] == [sample[3] for sample in told]
     assert told[0][5] == (answers[0].reading.answer.label,)

@@ -40,7 +40,7 @@ def test_aliases_that_wait_hold_no_thread(tmp_path, monkeypatch):
 
     def all_load(runtime):
         versions = runtime.directory.task("task").versions.values()
-        return sum(one.state is State.LOADING for one in versions) >= REGISTRARS
+        return sum(version.state is State.LOADING for version in versions) >= REGISTRARS
 
     async def live(runtime, goes_on):
         async with client(runtime) as web:

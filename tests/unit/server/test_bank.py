@@ -58,7 +58,7 @@ def test_rows_keep_their_answers_while_the_bank_grows() -> None:
 def test_a_slot_is_given_back_while_a_row_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's thread gives it back: a batch must not wait for the copies of a large row."""
     bank, copying, copied = Bank(base()), Event(), Event()
-    slot, kept = bank.install(row(1)), bank.install(row(2))
+    slot, second = bank.install(row(1)), bank.install(row(2))
     write = bank._shift.write
 
     def slow(at: int, shift: torch.Tensor) -> None:
@@ -76,7 +76,7 @@ def test_a_slot_is_given_back_while_a_row_is_installed(monkeypatch: pytest.Monke
         third = installed.result()
     assert (bank.num_resident, third == slot) == (2, False)
     assert bank.install(row(4)) == slot
-    for at, seed in ((kept, 2), (third, 3), (slot, 4)):
+    for at, seed in ((second, 2), (third, 3), (slot, 4)):
         torch.testing.assert_close(answer(bank, at), alone(seed), rtol=0, atol=1e-5)
 
 
@@ -118,36 +118,39 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
         for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"]):
             start = table.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
             pages = -(-(table.data_ptr() + table.nbytes - start) // mmap.PAGESIZE)
-            found = (ctypes.c_ubyte * pages)()
-            assert C.mincore(ctypes.c_void_p(start), ctypes.c_size_t(pages * mmap.PAGESIZE), found) == 0
-            total += sum(one & 1 for one in found) * mmap.PAGESIZE
+            resident = (ctypes.c_ubyte * pages)()
+            assert C.mincore(ctypes.c_void_p(start), ctypes.c_size_t(pages * mmap.PAGESIZE), resident) == 0
+            total += sum(page & 1 for page in resident) * mmap.PAGESIZE
         return total
 
     bank = Bank(wide, BankBytes(2**30))
-    one = far_row(wide, "gains", seed=1)
-    kept = bank.install(one)
-    slots = [bank.install(one) for _ in range(200)]
-    full, before = held(), [bank.rows.shift[kept].clone(), bank.rows.gain[bank.rows.numbers[kept, Number.GAIN]].clone()]
-    assert full > 200 * one.shift.nbytes
+    far = far_row(wide, "gains", seed=1)
+    stays = bank.install(far)
+    slots = [bank.install(far) for _ in range(200)]
+    full, before = (
+        held(),
+        [bank.rows.shift[stays].clone(), bank.rows.gain[bank.rows.numbers[stays, Number.GAIN]].clone()],
+    )
+    assert full > 200 * far.shift.nbytes
     for slot in slots:
         bank.release(slot)
     # What is left is the pages in which a row ends and its neighbour begins.
     assert held() < full / 2
-    again = bank.install(one)
-    for slot in (kept, again):
+    again = bank.install(far)
+    for slot in (stays, again):
         gain = int(bank.rows.numbers[slot, Number.GAIN])
         torch.testing.assert_close(bank.rows.shift[slot], before[0], rtol=0, atol=0)
         torch.testing.assert_close(bank.rows.gain[gain], before[1], rtol=0, atol=0)
 
 
 def test_a_full_bank_refuses_and_takes_again_once_there_is_room() -> None:
-    one = row(7, "everything")
+    task_row = row(7, "everything")
     large = Bank(base())
     empty = large.num_bytes
-    large.install(one)
+    large.install(task_row)
     size = large.num_bytes - empty
     bank = Bank(base(), BankBytes(empty + 3 * size))
-    slots = [bank.install(one) for _ in range(3)]
+    slots = [bank.install(task_row) for _ in range(3)]
     for _ in range(2):
         with pytest.raises(BankFull):
             bank.install(row(0, "bitfit"))
@@ -174,10 +177,10 @@ def test_a_device_without_memory_is_a_full_bank(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bitfit_tasks_take_the_bytes_of_their_biases_and_heads() -> None:
-    bank, one = Bank(base()), row(0, "bitfit")
+    bank, task_row = Bank(base()), row(0, "bitfit")
     config, empty = base().config, bank.num_bytes
     for _ in range(1000):
-        bank.install(one)
+        bank.install(task_row)
     shift = config.num_layers * (3 * config.hidden_size + config.intermediate_size)
     head = 2 * (config.hidden_size + 1)
     assert bank.num_bytes == 1000 * (shift + head) * 4 + empty

@@ -127,7 +127,7 @@ async def test_unfinished_bodies_are_bounded_by_principal():
     short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    held = [one for one in short if not one.reading.done()]
+    held = [body for body in short if not body.reading.done()]
     assert len(held) * BODY_BYTES <= MAX_COMING_BYTES // 2 + BODY_BYTES
     for refused in set(short) - set(held):
         with pytest.raises(QueueFull):
@@ -137,10 +137,10 @@ async def test_unfinished_bodies_are_bounded_by_principal():
     await held[0].end({"type": "http.disconnect"})
     with pytest.raises(ClientDisconnect):
         await held[0].reading
-    for one in held[1:]:
-        await one.end()
-    assert [len(one.reading.result()) for one in held[1:]] == [BODY_BYTES] * len(held[1:])
+    for body in held[1:]:
+        await body.end()
+    assert [len(body.reading.result()) for body in held[1:]] == [BODY_BYTES] * len(held[1:])
     again = [Arriving(limited, "third", BODY_BYTES) for _ in held[1:]]
-    for one in again:
-        await one.end()
-        await one.reading
+    for body in again:
+        await body.end()
+        await body.reading

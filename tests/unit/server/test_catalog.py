@@ -32,10 +32,12 @@ def runtime(tmp_path):
 def scores(runtime, *refs):
     """The logits that the first reference gives for the text; those of all others are the same."""
     wanted = Wanted(refs, asked=Asked(activation="none"))
-    asking = runtime.answerer.answer(own_work("test"), wanted, [TEXT], lambda _, one: one.read().answer.scores)
+    asking = runtime.answerer.answer(
+        own_work("test"), wanted, [TEXT], lambda _, answered: answered.read().answer.scores
+    )
     first, *others = asyncio.run(asking)
-    for one in others:
-        assert one == pytest.approx(first, abs=1e-4)
+    for answered in others:
+        assert answered == pytest.approx(first, abs=1e-4)
     return first
 
 

@@ -43,8 +43,8 @@ def printed(capsys, asked, *words):
 
 
 def test_words_of_a_pair_say_which_text_they_are_from(capsys):
-    said = printed(capsys, ("late again", "again"), ("text", 5, 10, 0.25), ("text_pair", 0, 5, -0.5))
-    assert said.endswith("again (second text) -0.500, again +0.250")
+    shown = printed(capsys, ("late again", "again"), ("text", 5, 10, 0.25), ("text_pair", 0, 5, -0.5))
+    assert shown.endswith("again (second text) -0.500, again +0.250")
 
 
 def test_what_rounds_to_nothing_has_no_minus(capsys):

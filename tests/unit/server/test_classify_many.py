@@ -14,7 +14,7 @@ class Busy(Handler):
 
     def answer(self):
         body = json.loads(self.body())
-        texts = [one["text"] for one in body["items"]]
+        texts = [item["text"] for item in body["items"]]
         self.asked.append((texts, body.get("partial", False)))
         error = {"code": "queue-full", "title": "Full", "detail": "the queue is full"}
         results = [
@@ -31,7 +31,7 @@ class Busy(Handler):
 def test_what_a_busy_server_drops_is_asked_again():
     items = [("tone", str(number)) for number in range(150)]
     with FakeServer(Busy) as server:
-        assert [one.label for one in classify_many(server.url, None, items)] == [text for _, text in items]
+        assert [answer.label for answer in classify_many(server.url, None, items)] == [text for _, text in items]
     first = sorted(len(texts) for texts, partial in Busy.asked if partial)
     assert first == [22, 64, 64]
     assert [texts for texts, partial in Busy.asked if not partial] == [["7"]]

@@ -160,7 +160,7 @@ def test_all_parts_of_a_call_have_one_version(ask):
         return 200, {}, json.dumps({"task": "mood", "version": version, "digest": "d", "results": results}).encode()
 
     with Gateway(answer(7, 64), answer(7, 6)) as gateway:
-        assert {one.version for one in ask(gateway, "classify", "mood", ["x"] * 70)} == {7}
+        assert {answer.version for answer in ask(gateway, "classify", "mood", ["x"] * 70)} == {7}
     assert [path for _, path, _, _ in gateway.asked] == ["/v1/tasks/mood/classify", "/v1/tasks/mood@7/classify"]
 
 
@@ -192,8 +192,8 @@ def test_a_number_that_a_registry_does_not_know_is_forgotten(kind):
 
 def test_what_a_client_has_changed_it_asks_to_be_known(kind):
     """The highest number that any answer gave goes out with every later request of that client, and of no other."""
-    said = [(200, {"OneBERT-Seq": number}, TASKS) for number in ("7", "3", "x", "")]
-    with Gateway(*said, (200, {}, TASKS)) as gateway:
+    replies = [(200, {"OneBERT-Seq": number}, TASKS) for number in ("7", "3", "x", "")]
+    with Gateway(*replies, (200, {}, TASKS)) as gateway:
         with kind(gateway.url) as client:
             for _ in range(5):
                 client.tasks()
@@ -216,9 +216,9 @@ def test_both_clients_have_the_same_methods_and_say_what_they_give():
     def methods(kind):
         return {name: method for name, method in inspect.getmembers(kind, callable) if not name.startswith("_")}
 
-    own, awaited = methods(Client), methods(AsyncClient)
-    assert own.keys() == awaited.keys()
-    for name, method in own.items():
+    plain, awaited = methods(Client), methods(AsyncClient)
+    assert plain.keys() == awaited.keys()
+    for name, method in plain.items():
         ours, theirs = inspect.signature(method), inspect.signature(awaited[name])
         assert ours == theirs, name
         assert "Coroutine" not in str(ours)

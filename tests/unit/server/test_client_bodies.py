@@ -52,7 +52,7 @@ def test_a_size_that_is_no_size_is_refused(size):
 
 
 @pytest.mark.parametrize(
-    ("tail", "said"),
+    ("tail", "message"),
     [
         (TAIL + b"b", "behind the JSON are bytes of no tensor"),
         (b"abc", "ends within its length"),
@@ -61,9 +61,9 @@ def test_a_size_that_is_no_size_is_refused(size):
         (struct.pack("<I", 0) * 70, "more than 64 texts"),
     ],
 )
-def test_bytes_that_are_no_texts_are_refused(tail, said):
+def test_bytes_that_are_no_texts_are_refused(tail, message):
     size = 5 if tail.startswith(TAIL) else len(tail)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         bytes_of({"binary_data_size": size}, tail)
 
 

@@ -169,9 +169,9 @@ def test_a_principal_lists_and_asks_all_of_its_own_tasks_by_name(names, globs, a
     for name in names:
         directory.add(name)
     who = Principal("someone", frozenset(Scope), globs)
-    own = sorted(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
-    assert directory.live(most=999, who=who) == own
-    page = [name for name in own if name > after and name.startswith(prefix)]
+    allowed = sorted(name for name in names if any(fnmatchcase(name, glob) for glob in globs))
+    assert directory.live(most=999, who=who) == allowed
+    page = [name for name in allowed if name > after and name.startswith(prefix)]
     assert [task.name for task in directory.tasks(after, 2, prefix, who)] == page[:2]
 
 
@@ -365,8 +365,8 @@ class Residency(RuleBasedStateMachine):
         assert self.directory.counts() == {
             "tasks": 1 if versions else 0,
             "versions": len(versions),
-            "resident": sum(one.state is State.RESIDENT for one in versions),
-            "unavailable": sum(one.state is State.UNAVAILABLE for one in versions),
+            "resident": sum(version.state is State.RESIDENT for version in versions),
+            "unavailable": sum(version.state is State.UNAVAILABLE for version in versions),
         }
 
     @invariant()

@@ -114,8 +114,8 @@ def hold(engine: Engine, gate: Gate) -> Request:
 
 
 def check(items: list[Item], answers: list[np.ndarray]) -> None:
-    for one, logits in zip(items, answers, strict=True):
-        wanted = bank()[1][one.slot].logits(one.tokens.input_ids).numpy()
+    for asked, logits in zip(items, answers, strict=True):
+        wanted = bank()[1][asked.slot].logits(asked.tokens.input_ids).numpy()
         np.testing.assert_allclose(logits, wanted, rtol=0, atol=1e-4)
 
 
@@ -277,9 +277,9 @@ def test_the_speed_is_learned_from_computed_tokens(monkeypatch: pytest.MonkeyPat
     observed: list[float] = []
     layer = Pass.layer
 
-    def counted(one: Pass, number: int, x: torch.Tensor) -> torch.Tensor:
-        ran.append(len(x) - one.stage.filling)
-        return layer(one, number, x)
+    def counted(batch: Pass, number: int, x: torch.Tensor) -> torch.Tensor:
+        ran.append(len(x) - batch.stage.filling)
+        return layer(batch, number, x)
 
     class Noted(Speed):
         def observe(self, tokens: float, seconds: float) -> None:

@@ -37,20 +37,20 @@ def test_permits_are_those_of_a_twin_that_walks_all_holders(asked):
     permits, plain, twin = Permits(MOST, "full", "over"), Permits(MOST, "full"), []
     for principal, amount, gives_back in asked:
         if gives_back and twin:
-            one, held = twin.pop(amount % len(twin))
+            entry, held = twin.pop(amount % len(twin))
             for each in (permits, plain):
-                each.give_back(one, held)
+                each.give_back(entry, held)
             continue
-        own = sum(held for one, held in twin if one == principal)
-        total, holders = sum(held for _, held in twin), {one for one, held in twin if held}
-        fits = own + amount <= MOST - total
-        refused = OverShare if own * len(holders) > total else QueueFull
+        of_principal = sum(held for entry, held in twin if entry == principal)
+        total, holders = sum(held for _, held in twin), {entry for entry, held in twin if held}
+        fits = of_principal + amount <= MOST - total
+        refused = OverShare if of_principal * len(holders) > total else QueueFull
         assert taken(permits, principal, amount) is (None if fits else refused)
         assert taken(plain, principal, amount) is (None if fits else QueueFull)
         if fits:
             twin.append((principal, amount))
         assert permits.total == sum(held for _, held in twin) <= MOST
-        assert permits.principals == len({one for one, held in twin if held})
+        assert permits.principals == len({entry for entry, held in twin if held})
         # One that holds less is refused only where every other one that holds more is refused, too.
         by_share = sorted("abcdef", key=permits.of)
         assert all(permits.fits(less, 1) >= permits.fits(more, 1) for less, more in pairwise(by_share))
@@ -63,13 +63,13 @@ def test_things_are_taken_in_turns(asked, unwanted):
     for principal, number in asked:
         turns.put((principal, number), principal)
         twin.setdefault(principal, {})[principal, number] = None
-    assert sorted(turns) == sorted(one for own in twin.values() for one in own)
-    left = {principal: [one for one in own if one[1] not in unwanted] for principal, own in twin.items()}
-    expected = [own[turn] for turn in range(10) for own in left.values() if turn < len(own)]
-    found = []
-    while (one := turns.take(lambda one: one[1] not in unwanted)) is not None:
-        found.append(one)
-    assert found == expected
+    assert sorted(turns) == sorted(thing for things in twin.values() for thing in things)
+    left = {principal: [thing for thing in things if thing[1] not in unwanted] for principal, things in twin.items()}
+    expected = [things[turn] for turn in range(10) for things in left.values() if turn < len(things)]
+    order = []
+    while (thing := turns.take(lambda thing: thing[1] not in unwanted)) is not None:
+        order.append(thing)
+    assert order == expected
     assert (bool(turns), list(turns)) == (False, [])
 
 
@@ -118,7 +118,7 @@ OPERATIONS = {
     "hold": lambda crowd: [crowd.permits.take("3", 5), crowd.permits.give_back("3", 5)],
     "refuse": lambda crowd: taken(crowd.permits, "3", 10**12),
     "wait for a turn": lambda crowd: crowd.turns.put("one more", "3"),
-    "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
+    "whose turn": lambda crowd: [crowd.turns.take(lambda thing: True) for _ in range(8)],
     "check": lambda crowd: crowd.queue.refusal("3"),
     "put": lambda crowd: put(crowd.queue, "one more", 10),
     "take": lambda crowd: crowd.queue.take(0.0),

@@ -107,10 +107,10 @@ def test_copies_are_loaded_while_the_bucket_hangs(tmp_path, bucket):
         wait_until(lambda: bucket.asked)
         _, [near] = ask(runtime, 2 * AT_ONCE)
         near.result(WAIT)
-        assert not any(one.done() for one in far)
+        assert not any(future.done() for future in far)
         bucket.gate.set()
-        for one in far:
-            one.result(WAIT)
+        for future in far:
+            future.result(WAIT)
 
 
 def test_files_are_fetched_side_by_side_within_a_bound(tmp_path, bucket):
@@ -118,8 +118,8 @@ def test_files_are_fetched_side_by_side_within_a_bound(tmp_path, bucket):
         _, loading = ask(runtime, *range(3 * AT_ONCE))
         wait_until(lambda: bucket.under_way == AT_ONCE)
         bucket.gate.set()
-        for one in loading:
-            one.result(WAIT)
+        for future in loading:
+            future.result(WAIT)
         assert bucket.most_under_way == AT_ONCE
         assert sorted(bucket.asked) == sorted(digests)
 
@@ -146,9 +146,9 @@ def test_what_nobody_wants_is_not_fetched(tmp_path, bucket):
         runtime.directory.unpin([*late, deleted])
         runtime.catalog.delete_task(deleted.entry.task, own_work("test"))
         bucket.gate.set()
-        for one in loading[:-1]:
-            one.result(WAIT)
-        wait_until(lambda: [one.state for one in (*late, deleted)] == [State.REGISTERED] * 2)
+        for future in loading[:-1]:
+            future.result(WAIT)
+        wait_until(lambda: [future.state for future in (*late, deleted)] == [State.REGISTERED] * 2)
         assert digests[AT_ONCE] not in bucket.asked
         ask(runtime, AT_ONCE)[1][0].result(WAIT)
 
@@ -170,7 +170,7 @@ def test_a_start_fetches_no_more_than_the_bank_holds(tmp_path, bucket):
     count = 8 * AT_ONCE
     with opened(tmp_path, bucket, count, live=True, labels=800, bank_bytes=2**20) as (runtime, _):
         all_versions = runtime.directory.versions()
-        wait_until(lambda: not [one for one in all_versions if one.state is State.LOADING])
+        wait_until(lambda: not [all_version for all_version in all_versions if all_version.state is State.LOADING])
         held = runtime.directory.counts()["resident"]
         assert 1 < held <= len(bucket.asked) <= held + 2 * AT_ONCE < count
         [last] = [number for number in range(count) if state(runtime, number) is State.REGISTERED][-1:]
@@ -185,9 +185,9 @@ def test_hanging_downloads_hold_up_no_look_at_the_registry(tmp_path, bucket):
             while bucket.under_way < REGISTRARS:
                 await asyncio.sleep(0)
             assert (await web.get(path)).status_code == 200
-            assert not any(one.done() for one in downloads)
+            assert not any(answer.done() for answer in downloads)
             bucket.gate.set()
-            assert [one.status_code for one in await asyncio.gather(*downloads)] == [200] * REGISTRARS
+            assert [answer.status_code for answer in await asyncio.gather(*downloads)] == [200] * REGISTRARS
 
     with opened(tmp_path, bucket, 1) as (runtime, _):
         asyncio.run(asked(runtime))
@@ -202,5 +202,5 @@ def test_who_waits_for_a_file_when_the_server_ends_is_told(tmp_path, bucket):
         wait_until(lambda: runtime.residents.queue.closed)
         bucket.gate.set()
         closed.result(WAIT)
-        assert all(one.done() for one in loading)
+        assert all(future.done() for future in loading)
         assert not [version for version in pinned if version.state is State.LOADING]

@@ -58,7 +58,7 @@ class Replica:
 
     def shown(self):
         return {
-            task.name: ({n: _facts(one.entry) for n, one in task.versions.items()}, _pointers(task))
+            task.name: ({n: _facts(version.entry) for n, version in task.versions.items()}, _pointers(task))
             for task in self.directory.tasks("", 1000)
         }
 
@@ -90,8 +90,8 @@ class Replica:
         assert self.seq == self.registry.feed.last().seq
         there = {version.entry: version for version in self.directory.versions()}
         for entry in self.registry.entries():
-            kept = [version for version in before if version.entry == entry]
-            assert not kept or there[entry] in kept
+            same = [version for version in before if version.entry == entry]
+            assert not same or there[entry] in same
         assert all(version.held_slot == before[version] for version in self.resident() if version in before)
         assert self.resident() >= {version for version in before if not version.retired}
 
@@ -117,8 +117,8 @@ class Replica:
         """Each slot is a shown version's, a held one's, or was given back once."""
         self.load()
         self.directory.unpin(self.held)
-        kept = [version.slot.number for version in self.resident()]
-        assert sorted(self.host.freed + kept) == list(range(1, next(self.slots)))
+        numbers = [version.slot.number for version in self.resident()]
+        assert sorted(self.host.freed + numbers) == list(range(1, next(self.slots)))
 
 
 def _facts(entry):
@@ -187,7 +187,7 @@ def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_facto
 
 def steps_of(text):
     """Changes in words: `move_alias a live 2 1; delete_task b`."""
-    return [tuple(int(one) if one.isdigit() else one for one in step.split()) for step in text.split("; ")]
+    return [tuple(int(part) if part.isdigit() else part for part in step.split()) for step in text.split("; ")]
 
 
 PROMOTED = steps_of(
@@ -419,15 +419,15 @@ def test_a_replica_is_listed_as_long_as_it_shows_anything(registry, presence):
     assert registry.replicas.live() == []
     follower.start()
     assert directory.position.seq == 2
-    wait_until(lambda: [(one.id, one.seq) for one in registry.replicas.live()] == [(presence.id, 2)])
+    wait_until(lambda: [(replica.id, replica.seq) for replica in registry.replicas.live()] == [(presence.id, 2)])
     follower.close()
     assert registry.replicas.live() == []
 
 
 def test_a_replica_reports_news_or_each_second(registry):
-    now, said = 0.0, []
+    now, reports = 0.0, []
     presence = Presence(registry.replicas, lambda: now)
-    presence._replicas = type("Said", (), {"report": lambda _, replica, seq: said.append((replica, seq))})()
+    presence._replicas = type("Said", (), {"report": lambda _, replica, seq: reports.append((replica, seq))})()
     for now, seq in ((0.0, 1), (0.5, 1), (0.6, 2), (1.1, 2), (1.6, 2), (1.7, 2)):  # noqa: B007 - the clock reads it
         presence.report(seq)
-    assert said == [(presence.id, 1), (presence.id, 2), (presence.id, 2)]
+    assert reports == [(presence.id, 1), (presence.id, 2), (presence.id, 2)]

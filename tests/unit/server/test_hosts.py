@@ -51,10 +51,10 @@ def test_each_task_of_a_request_reads_by_the_tokenizer_of_its_base(parts, asked)
     refs = ["other", "good", "tagged", "tags", "other", "short"]
     texts = [TEXT, TEXT, "screen", "please", "order", TEXT]
     assert parts.alone("good", TEXT)[1] != parts.alone("other", TEXT)[1]
-    for ref, text, one in zip(refs, texts, parts.answer(refs, texts, asked=asked), strict=True):
-        assert one.facts.task == ref
+    for ref, text, answered in zip(refs, texts, parts.answer(refs, texts, asked=asked), strict=True):
+        assert answered.facts.task == ref
         if ref != "short":
-            assert_like(one, parts.alone(ref, text))
+            assert_like(answered, parts.alone(ref, text))
     assert parts.unpinned()
     assert [host.bank.num_resident for host in parts.engine.hosts.values()] == [0, 0]
 
@@ -123,16 +123,16 @@ def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
     for seed in range(60):
         host = hosts()[seed % 2]
         asked[seed] = submit(engine, host, items(host, seed), context(f"principal {seed % 5}"))
-    found = {seed: future.result(WAIT) for seed, future in asked.items()}
+    answers = {seed: future.result(WAIT) for seed, future in asked.items()}
     engine.close(WAIT)
-    assert len(observer.sequences) < sum(len(one) for one in found.values())
+    assert len(observer.sequences) < sum(len(logits) for logits in answers.values())
     for host in hosts():
         engine = started([host], Batches())
         for seed in asked:
             if hosts()[seed % 2] is host:
                 alone[seed] = submit(engine, host, items(host, seed), context()).result(WAIT)
         engine.close(WAIT)
-    for seed, logits in found.items():
+    for seed, logits in answers.items():
         for here, there in zip(logits, alone[seed], strict=True):
             np.testing.assert_array_equal(here, there)
 

@@ -37,13 +37,13 @@ def ring() -> weakref.ref[Node]:
 def test_what_is_imported_is_passed_over_and_garbage_found_again() -> None:
     with importing():
         imported = ring()
-        kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+        lists: list[list[int]] = [[] for _ in range(2 * YOUNG)]
     later = ring()
     gc.collect()
     assert imported() is not None
     assert later() is None
     assert gc.isenabled()
-    assert len(kept) == 2 * YOUNG
+    assert len(lists) == 2 * YOUNG
 
 
 # A block above all that glibc keeps by itself, made and freed again and again.

@@ -41,10 +41,10 @@ async def refusal(asking):
     return refused.value.code
 
 
-def assert_of(parts, version, found, task="moving"):
+def assert_of(parts, version, answered, task="moving"):
     """Whether an answer is what this version says alone."""
     expected, _, _ = parts.alone(f"{task}@{version}", TEXT, NUMBERS)
-    np.testing.assert_allclose(found, expected.scores, atol=1e-5)
+    np.testing.assert_allclose(answered, expected.scores, atol=1e-5)
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def test_an_acknowledged_move_is_in_force(moving):
         count = 0
         while not ended.is_set():
             before = acknowledged[0]
-            version, found = await ask(answerer)
+            version, scores_ = await ask(answerer)
             assert before <= version <= acknowledged[0] + 1
-            assert_of(moving, version, found)
+            assert_of(moving, version, scores_)
             count += 1
             answered.set()
         return count
@@ -127,9 +127,9 @@ def test_a_deleted_version_answers_what_waits_by_its_own_row(moving):
         assert await refusal(ask(answerer, "moving@1")) == VersionNotFound.code
         moving.batches.opened.set()
         await holding
-        version, found = await waiting
+        version, answered = await waiting
         assert version == 1
-        assert_of(moving, 1, found)
+        assert_of(moving, 1, answered)
 
     moving.run(asked)
     del moving.rows["moving", 1]

@@ -31,7 +31,7 @@ def test_a_replica_that_goes_moves_its_own_tasks_and_no_others():
     }
     # 200 each in the mean; a fair hash is farther off than six standard deviations (of 12.6) once in a billion times.
     for replica in REPLICAS:
-        assert abs(sum(one == replica for one in before.values()) - 200) < 76
+        assert abs(sum(seen == replica for seen in before.values()) - 200) < 76
 
 
 def test_a_task_is_on_as_many_replicas_as_its_share_asks_for():

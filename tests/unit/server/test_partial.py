@@ -18,9 +18,9 @@ async def late(parts, asking):
     """What comes of a request whose time is over when the engine has computed one batch, and is held after it."""
     await asyncio.to_thread(parts.batches.entered.wait, 180)
     asyncio.get_running_loop().moved = 3600.0
-    found = await asking
+    answers = await asking
     parts.batches.opened.set()
-    return found
+    return answers
 
 
 def each(answerer, refs, texts):
@@ -36,20 +36,22 @@ def test_what_cannot_be_answered_takes_nothing_from_what_can(parts):
     parts.add("read", format=2, decision={"window": window})
     refs = ["good", "nobody", "spans", "bad", "good@7", "not a name", "short", "read"]
     texts = ["it is late"] * 7 + ["late order now " * 40]
-    found = asked(parts, refs, texts)
-    codes = {ref: one.error.code for ref, one in zip(refs, found, strict=True) if isinstance(one, Unanswered)}
+    answers = asked(parts, refs, texts)
+    codes = {
+        ref: answer.error.code for ref, answer in zip(refs, answers, strict=True) if isinstance(answer, Unanswered)
+    }
     assert codes == {
         "nobody": "task-not-found",
         "spans": "invalid-input",
         "good@7": "version-not-found",
         "not a name": "invalid-input",
     }
-    assert [one.ref for one in found if isinstance(one, Unanswered)] == list(codes)
-    assert_like(found[0], parts.alone("good", "it is late"))
-    assert_like(found[6], parts.alone("short", "it is late"))
-    assert isinstance(found[3].reading, OneBertError)  # not finite, as without `partial`
-    assert found[7].reading.windows > 1
-    assert not found[7].reading.truncated
+    assert [answer.ref for answer in answers if isinstance(answer, Unanswered)] == list(codes)
+    assert_like(answers[0], parts.alone("good", "it is late"))
+    assert_like(answers[6], parts.alone("short", "it is late"))
+    assert isinstance(answers[3].reading, OneBertError)  # not finite, as without `partial`
+    assert answers[7].reading.windows > 1
+    assert not answers[7].reading.truncated
     assert parts.unpinned()
 
 
@@ -63,12 +65,12 @@ def test_what_is_late_is_said_to_be_late(parts):
         asking = asyncio.create_task(each(answerer, ["good", "nobody", "short"], ["late"] * 3))
         while parts.engine.queue.sequences < 2:
             await asyncio.sleep(0)
-        found = await late(parts, asking)
+        answers = await late(parts, asking)
         await holding
-        return found
+        return answers
 
-    found = parts.run(ask, loop_factory=Clock)
-    assert [one.error.code for one in found] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
+    output = parts.run(ask, loop_factory=Clock)
+    assert [answer.error.code for answer in output] == ["deadline-exceeded", "task-not-found", "deadline-exceeded"]
     assert parts.unpinned()
 
 
@@ -86,7 +88,7 @@ def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
         # Another one, of all that was asked, ends behind what is left of it.
         return await each(answerer, ["good", "short"], ["late"] * 2)
 
-    assert [one.facts.task for one in parts.run(ask)] == ["good", "short"]
+    assert [answer.facts.task for answer in parts.run(ask)] == ["good", "short"]
     assert parts.unpinned()
 
 
@@ -102,8 +104,8 @@ def test_a_partial_fan_out_is_one_request(parts, monkeypatch, count):
 
     monkeypatch.setattr(Resolver, "resolve", lambda *given: resolved.append(1) or resolve(*given))
     monkeypatch.setattr(Entry, "submit", submitting)
-    found = asked(parts, ["good", "nobody", "short", "spans", *["none"] * count], ["it is late"])
-    assert [isinstance(one, Unanswered) for one in found] == [False, True, False, True, *[True] * count]
+    answers = asked(parts, ["good", "nobody", "short", "spans", *["none"] * count], ["it is late"])
+    assert [isinstance(answer, Unanswered) for answer in answers] == [False, True, False, True, *[True] * count]
     assert (len(resolved), submitted) == (1, [(1, True)])
     assert parts.unpinned()
 
@@ -111,8 +113,8 @@ def test_a_partial_fan_out_is_one_request(parts, monkeypatch, count):
 def test_a_too_large_question_takes_no_room(parts, monkeypatch):
     parts.add("read", format=2, decision={"window": {"tokens": 8, "overlap": 2, "reduction": "max"}})
     monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
-    found = asked(parts, ["read"] * 4, ["it is late", "late " * 400, "now " * 50, "order"])
-    shown = [one.error.code if isinstance(one, Unanswered) else one.facts.ref for one in found]
+    answers = asked(parts, ["read"] * 4, ["it is late", "late " * 400, "now " * 50, "order"])
+    shown = [answer.error.code if isinstance(answer, Unanswered) else answer.facts.ref for answer in answers]
     assert shown == ["read@1", "too-large", "read@1", "read@1"]
-    assert found[2].reading.windows > 1
-    assert_like(found[3], parts.alone("read", "order"))
+    assert answers[2].reading.windows > 1
+    assert_like(answers[3], parts.alone("read", "order"))

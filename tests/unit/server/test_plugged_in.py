@@ -55,11 +55,11 @@ def install(tmp_path, monkeypatch):
     caches = plugged.plugged_in, table.facades, routes._claimants, routes._forms, routes.answering
 
     def forget():
-        for one in caches:
-            one.cache_clear()
+        for cach in caches:
+            cach.cache_clear()
 
     def write(group, package="plugin", **names):
-        entries = {name: one if ":" in one else f"plugged_facades:{one}" for name, one in names.items()}
+        entries = {name: facade if ":" in facade else f"plugged_facades:{facade}" for name, facade in names.items()}
         folder = write_package(tmp_path / package, package, {group: entries}, plugged_facades=FACADES)
         monkeypatch.syspath_prepend(folder)
         forget()
@@ -102,7 +102,7 @@ def test_facades_share_paths_that_bodies_tell_apart(install):
     install("onebert.facades", new="new", shared="shared")
     listings.showing(control_routers())
     assert {"/new", "/t/{task}/new", "/v1/bundle"} <= routes.facade_paths()
-    names = {path: [one.facade.name for one in claimants] for path, claimants in routes._claimants().items()}
+    names = {path: [claimant.facade.name for claimant in claimants] for path, claimants in routes._claimants().items()}
     assert names["/classify"] == ["vLLM", "vLLM Semantic Router", "Shared"]
     assert names["/v1/classify"] == ["vLLM Semantic Router", "Shared"]
 
@@ -127,7 +127,7 @@ def test_without_plugins_the_list_of_models_is_the_one_of_openai(tmp_path, monke
     fields = {"id", "object", "created", "owned_by", "root"}
     assert listed.json().keys() == {"object", "data"}
     assert listed.json()["data"]
-    assert all(one.keys() == fields for one in listed.json()["data"])
+    assert all(model.keys() == fields for model in listed.json()["data"])
     assert json.loads(health.content)["status"] == "ready"
 
 

@@ -22,7 +22,7 @@ NAMES = st.text("ab-._1", min_size=1, max_size=6)
 GLOBS = st.lists(st.text("ab-._1*", min_size=1, max_size=6), max_size=3).map(tuple)
 
 
-@pytest.mark.parametrize("scopes", [(), *((one,) for one in MEANINGS), ("classify", "upload"), tuple(MEANINGS)])
+@pytest.mark.parametrize("scopes", [(), *((meaning,) for meaning in MEANINGS), ("classify", "upload"), tuple(MEANINGS)])
 @pytest.mark.parametrize("action", Action)
 def test_scopes_allow_what_they_are_for(scopes, action):
     principal = Principal("someone", frozenset(map(Scope, scopes)), ("acme-*",))

@@ -62,7 +62,7 @@ async def answer(scope, receive, send):
 
 
 def statuses(received):
-    return [int(one[:3]) for one in received.split(b"HTTP/1.1 ")[1:]]
+    return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
 
 
 async def exchanged(sent):

@@ -129,8 +129,8 @@ def test_batches_are_those_of_lists_that_are_walked(steps):
         batch, room = [], step
         while naive.waits and sum(length for _, length in batch) < room and naive.serve(batch, room):
             pass
-        found = [(request.number, cost(request, place)) for request, place in take(waiting, room)]
-        assert sorted(found) == sorted(batch)
+        parts = [(request.number, cost(request, place)) for request, place in take(waiting, room)]
+        assert sorted(parts) == sorted(batch)
     assert waiting.sequences == 0
 
 
@@ -202,8 +202,8 @@ class Inside:
         assert self.sequences.issuperset(batch)
         assert len({request.host for request, _ in batch}) <= 1
         if len(batch) > 1:
-            assert sum(cost(*one) for one in batch) <= most
-            assert sum(tokens_of(*one) for one in batch) <= 2 * most
+            assert sum(cost(*part) for part in batch) <= most
+            assert sum(tokens_of(*part) for part in batch) <= 2 * most
         left = self.sequences - set(batch)
         self.sequences = {(request, place) for request, place in left if request not in late}
 
@@ -213,7 +213,7 @@ def test_each_sequence_is_taken_once_within_bounds(steps, limits):
     inside = Inside(limits)
     for what, value in [*steps, *[("take", 10**6)] * 4]:
         getattr(inside, what)(value)
-        tokens = sum(tokens_of(*one) for one in inside.sequences)
+        tokens = sum(tokens_of(*sequence) for sequence in inside.sequences)
         assert (inside.queue.sequences, inside.queue.tokens) == (len(inside.sequences), tokens)
     assert not inside.sequences
 
@@ -221,8 +221,8 @@ def test_each_sequence_is_taken_once_within_bounds(steps, limits):
 @given(st.lists(st.lists(st.integers(1, 512), min_size=30, max_size=60), min_size=2, max_size=5))
 def test_principals_that_wait_are_served_equally(lengths):
     waiting, served = queue(), dict.fromkeys(map(str, range(len(lengths))), 0)
-    left = {str(number): len(one) for number, one in enumerate(lengths)}
-    put(waiting, *(asked(str(number), one) for number, one in enumerate(lengths)))
+    left = {str(number): len(length) for number, length in enumerate(lengths)}
+    put(waiting, *(asked(str(number), length) for number, length in enumerate(lengths)))
     while all(left.values()):
         for request, place in take(waiting, 1):
             served[request.principal] += cost(request, place)
@@ -265,7 +265,7 @@ def test_short_requests_do_not_starve_a_large_one(principal):
     put(waiting, large := asked("same", [24] * 1000))
     put(waiting, *(asked(principal(number), [24]) for number in range(300)))
     for number in range(300, 1900, 16):
-        served += sum(cost(*one) for one in take(waiting, 16 * 24) if one[0] is large)
+        served += sum(cost(*part) for part in take(waiting, 16 * 24) if part[0] is large)
         put(waiting, *(asked(principal(number + each), [24]) for each in range(16)))
     if principal(0) == "same":
         # Those that were there when it came are as old as it is.
@@ -279,7 +279,7 @@ def test_bases_give_batches_in_turns():
     for now in range(3):
         take(waiting, 512, now)
     [short] = put(waiting, asked("other", [24], host=1), now=3.0)
-    assert (short, 0) in [one for now in (4, 5) for one in take(waiting, 512, now)]
+    assert (short, 0) in [part for now in (4, 5) for part in take(waiting, 512, now)]
     put(waiting, *(asked("flood 1", [24] * 1000, host=1) for _ in range(2)), now=6.0)
     hosts = [{request.host for request, _ in take(waiting, 512, now)} for now in range(7, 13)]
     assert sorted(map(list, hosts)) == [[0]] * 3 + [[1]] * 3
@@ -386,9 +386,9 @@ def test_what_could_never_wait_is_refused_for_good():
 def test_the_servers_own_work_takes_nobodys_room():
     waiting = queue(max_sequences=2, max_tokens=100, max_seconds=1.0, seconds_per_token=1.0)
     put(waiting, asked("a", [50]))
-    own = put(waiting, *(asked(RESERVED, [90]) for _ in range(3)))
+    of_server = put(waiting, *(asked(RESERVED, [90]) for _ in range(3)))
     put(waiting, asked("b", [50]))
-    assert {request for request, _ in take(waiting, 300)} & set(own), "and it is served like any principal"
+    assert {request for request, _ in take(waiting, 300)} & set(of_server), "and it is served like any principal"
 
 
 def test_shadows_wait_beside_the_queue_within_their_bound():
@@ -411,7 +411,7 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
     for number in range(400):
         (request,) = put(waiting, asked(f"principal {number % 200}", [1], deadline=600.0))
         leave(waiting, request)
-        put(waiting, own := asked("always", deadline=600.0))
-        waiting.lines[0].drop(own)
+        put(waiting, endless := asked("always", deadline=600.0))
+        waiting.lines[0].drop(endless)
     [line] = waiting.lines
     assert max(len(line._heap), len(line.flows["always"]._heap)) <= 64

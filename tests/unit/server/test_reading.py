@@ -75,7 +75,7 @@ def alone(question: Question, logits: list[np.ndarray]) -> Any:
     if not question.windows:
         return answer(logits[0], facts, question.text, alignments[0], question.asked)
     windows = [
-        WindowLogits(*one) for one in zip(logits, (cut[-1][0] for cut in question.cuts), alignments, strict=True)
+        WindowLogits(*part) for part in zip(logits, (cut[-1][0] for cut in question.cuts), alignments, strict=True)
     ]
     return answer_windows(windows, facts, question.text, "max", question.asked)
 
@@ -90,9 +90,9 @@ def together(questions: list[Question], logits: list[list[np.ndarray]]) -> list[
 @given(st.integers(0, 10**6), st.integers(1, 70))
 def test_questions_read_together_are_answered_like_each_alone(seed: int, count: int) -> None:
     questions, logits = questions_of(seed, count)
-    for question, own, reading in zip(questions, logits, together(questions, logits), strict=True):
+    for question, logit, reading in zip(questions, logits, together(questions, logits), strict=True):
         assert isinstance(reading, Reading)
-        assert fields_of(reading.answer, None) == fields_of(alone(question, own), None)
+        assert fields_of(reading.answer, None) == fields_of(alone(question, logit), None)
         assert (reading.tokens, reading.truncated) == (question.tokens, question.truncated)
         assert reading.windows == (len(question.cuts) if question.windows else None)
 

@@ -86,7 +86,7 @@ async def test_whole_uploads_are_taken_in_turns_of_their_principals():
 
     principals = ["greedy"] * 5 + ["modest"] * 2 + ["third"]
     numbers = {principal: count(1) for principal in principals}
-    tasks = [asyncio.create_task(take(f"{one}{next(numbers[one])}", one)) for one in principals]
+    tasks = [asyncio.create_task(take(f"{principal}{next(numbers[principal])}", principal)) for principal in principals]
     gone = asyncio.create_task(take("gone", "modest"))
     await asyncio.sleep(0)
     gone.cancel()

@@ -74,7 +74,9 @@ def blob(folder, record):
 def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text; any thread may ask, as clients do, whom one loop answers."""
     wanted = Wanted(refs, asked=Asked(activation="none"))
-    asking = runtime.answerer.answer(context(principal), wanted, [TEXT], lambda _, one: one.read().answer.scores)
+    asking = runtime.answerer.answer(
+        context(principal), wanted, [TEXT], lambda _, answered: answered.read().answer.scores
+    )
     return asyncio.run_coroutine_threadsafe(asking, LOOP).result(600)
 
 
@@ -198,11 +200,11 @@ def test_who_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatc
             await asyncio.sleep(0)
             with pytest.raises(OverShare):
                 await wait(pinned[:1], context("greedy"))
-            assert not any(one.done() for one in waiting)
+            assert not any(future.done() for future in waiting)
             runtime.directory.unloaded(pinned[0], VersionUnavailable("for a test"))
-            for one in waiting:
+            for future in waiting:
                 with pytest.raises(VersionUnavailable, match="for a test"):
-                    await one
+                    await future
         finally:
             runtime.directory.unpin(pinned)
 
@@ -300,11 +302,11 @@ def test_requests_that_need_the_whole_bank_end(tmp_path):
         most = len(tasks) - len(cold) - 1
         wanted = [cold[index * most : (index + 1) * most] for index in range(3)]
         asked = [clients.submit(ask, runtime, *names, principal=names[0]) for names in wanted]
-        errors = [one.exception() for one in asked]
+        errors = [future.exception() for future in asked]
         assert None in errors
-        for names, one, error in zip(wanted, asked, errors, strict=True):
+        for names, future, error in zip(wanted, asked, errors, strict=True):
             assert error is None or error.retry_after
-            answers = ask(runtime, *names) if error else one.result()
+            answers = ask(runtime, *names) if error else future.result()
             assert_same(answers, [tasks[name] for name in names])
 
 
@@ -380,8 +382,8 @@ def test_an_upload_heals_a_damaged_file(tmp_path):
         with pytest.raises(StoreCorrupt):
             runtime.catalog.read_delta(version)
         assert_answers(runtime, task=task)
-        kept, created, _ = upload(runtime, "task", task)
-        assert (kept.version, created) == (1, False)
+        same, created, _ = upload(runtime, "task", task)
+        assert (same.version, created) == (1, False)
         assert runtime.catalog.read_delta(version) == task.file
         assert_answers(runtime, task=task)
 
@@ -408,7 +410,7 @@ def test_unread_manifests_are_read_when_asked_for(tmp_path, monkeypatch):
         for path in ("/v1/tasks/task", "/v1/tasks/task/versions/2"):
             assert get(runtime, path).status_code == 200
         assert runtime.directory.version("task", 2).known_facts is not None
-        assert [one["labels"] for one in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
+        assert [version["labels"] for version in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
 
 
 def test_the_engine_computes_on_its_threads(tmp_path, monkeypatch):

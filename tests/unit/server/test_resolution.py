@@ -86,13 +86,13 @@ class Registered:
 
     def answer(self, ref):
         """Answers as an edge does: by what it remembers, and anew if the engine refuses that."""
-        found = self.edge.find([ref], context())
+        cached = self.edge.find([ref], context())
         while True:
-            resolved = found[0] if found else self.resolve(ref)
+            resolved = cached[0] if cached else self.resolve(ref)
             if self.held(resolved):
                 return resolved
             self.edge.forget([(ref, resolved)])
-            found = None
+            cached = None
 
 
 @pytest.fixture
@@ -105,21 +105,28 @@ def registered():
 
 
 CHANGES = {
-    "its alias moves": lambda one: one.move("tone", live=2),
-    "its alias becomes a split": lambda one: one.move("tone", live=Target(((1, 90), (2, 10)))),
-    "its alias gets a shadow": lambda one: one.move("tone", live=Target(((1, 100),), None, (Shadow(2, 100),))),
-    "its alias is deleted": lambda one: one.move("tone", live=None),
-    "its version is deleted": lambda one: one.move("tone", gone=[1], live=2),
-    "its task is deleted": lambda one: one.directory.show("tone", (), {}),
-    "its answers are kept": lambda one: one.directory.keep({"tone": KEEPING}),
-    "its version is read anew": lambda one: one.move("tone", [Version(record_of("tone", 1), one.slot())]),
+    "its alias moves": lambda registered: registered.move("tone", live=2),
+    "its alias becomes a split": lambda registered: registered.move("tone", live=Target(((1, 90), (2, 10)))),
+    "its alias gets a shadow": lambda registered: registered.move(
+        "tone", live=Target(((1, 100),), None, (Shadow(2, 100),))
+    ),
+    "its alias is deleted": lambda registered: registered.move("tone", live=None),
+    "its version is deleted": lambda registered: registered.move("tone", gone=[1], live=2),
+    "its task is deleted": lambda registered: registered.directory.show("tone", (), {}),
+    "its answers are kept": lambda registered: registered.directory.keep({"tone": KEEPING}),
+    "its version is read anew": lambda registered: registered.move(
+        "tone", [Version(record_of("tone", 1), registered.slot())]
+    ),
 }
 OTHERS = {
-    "a version is added": lambda one: one.add("tone", 3),
-    "another alias moves": lambda one: one.move("tone", next=1),
-    "another version is deleted": lambda one: one.move("tone", gone=[2], next=None),
-    "another task is changed": lambda one: (one.add("mood", 2, live=2), one.directory.keep({"mood": KEEPING})),
-    "it is shown again": lambda one: one.move("tone"),
+    "a version is added": lambda registered: registered.add("tone", 3),
+    "another alias moves": lambda registered: registered.move("tone", next=1),
+    "another version is deleted": lambda registered: registered.move("tone", gone=[2], next=None),
+    "another task is changed": lambda registered: (
+        registered.add("mood", 2, live=2),
+        registered.directory.keep({"mood": KEEPING}),
+    ),
+    "it is shown again": lambda registered: registered.move("tone"),
 }
 
 
@@ -252,9 +259,9 @@ class Remembering(RuleBasedStateMachine):
             del self.means[task, alias]
         self.one.move(task, gone=[number], **dict.fromkeys(aliases))
 
-    @rule(task=st.sampled_from("ab"), kept=st.booleans())
-    def keep(self, task, kept):
-        self.keepings = {task: KEEPING} if kept else {}
+    @rule(task=st.sampled_from("ab"), keeps=st.booleans())
+    def keep(self, task, keeps):
+        self.keepings = {task: KEEPING} if keeps else {}
         self.one.directory.keep(self.keepings)
 
     @rule()

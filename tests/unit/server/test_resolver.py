@@ -112,8 +112,8 @@ def test_an_alias_that_moves_meanwhile_means_the_new_version(loading):
         loading.move("tone", live=2)
         loading.load(before)
 
-    [found] = loading.resolve("tone", meanwhile=meanwhile)
-    assert (found.facts.version, found.slot) == (2, after.slot.number)
+    [version] = loading.resolve("tone", meanwhile=meanwhile)
+    assert (version.facts.version, version.slot) == (2, after.slot.number)
 
 
 @pytest.mark.parametrize(("ref", "error"), [("tone@1", VersionNotFound), ("mood", TaskNotFound)])
@@ -140,8 +140,8 @@ def test_of_a_partial_answer_each_reference_has_its_own_error(loading):
         loading.directory.failed(broken, "it is broken", None)
 
     refs = ["late", "tone", "nobody", "cold", "broken", "not a name", "tone@7", "tone"]
-    found = loading.resolve(meanwhile=meanwhile, asks=context(seconds=0.2), wanted=Wanted(refs, partial=True))
-    assert [one.facts.ref if isinstance(one, Resolved) else type(one) for one in found] == [
+    outcomes = loading.resolve(meanwhile=meanwhile, asks=context(seconds=0.2), wanted=Wanted(refs, partial=True))
+    assert [outcome.facts.ref if isinstance(outcome, Resolved) else type(outcome) for outcome in outcomes] == [
         *(DeadlineExceeded, "tone@1", TaskNotFound, "cold@1", VersionUnavailable, InvalidInput, VersionNotFound),
         "tone@1",
     ]
@@ -181,15 +181,15 @@ def test_shadows_are_named_with_their_payer():
     live, shadow, payer = loading.add("tone", 1), loading.add("tone", 2), Payer("key:k", None, None)
     target = Target(((1, 100),), None, (Shadow(2, 100),))
     loading.directory.show("tone", (), {"live": Alias(target, payer=payer)}, ())
-    [found] = loading.resolve("tone")
-    assert found.shadows == Shadowing((live.facts.identity, shadow.facts.identity), payer)
+    [version] = loading.resolve("tone")
+    assert version.shadows == Shadowing((live.facts.identity, shadow.facts.identity), payer)
     for _ in range(2):
-        assert loading.resolver.held(found.shadows) == (live, shadow)
-    assert loading.resolver.held(found.shadows).payer == payer
-    other = found.shadows._replace(versions=(found.facts.identity, ("tone@2", "another digest")))
+        assert loading.resolver.held(version.shadows) == (live, shadow)
+    assert loading.resolver.held(version.shadows).payer == payer
+    other = version.shadows._replace(versions=(version.facts.identity, ("tone@2", "another digest")))
     assert loading.resolver.held(other) == (live,)
     retire(loading.directory, "tone", 1)
-    assert loading.resolver.held(found.shadows) == ()
+    assert loading.resolver.held(version.shadows) == ()
 
 
 def test_every_task_means_those_that_may_answer(loading, monkeypatch):
@@ -200,10 +200,10 @@ def test_every_task_means_those_that_may_answer(loading, monkeypatch):
 
     def names(who=None, **asked):
         asks = replace(context(), principal=who or context().principal)
-        found = loading.resolve(
+        versions = loading.resolve(
             asks=asks, wanted=Wanted(None, asked=Asked(**asked)), meanwhile=lambda: loading.load(cold)
         )
-        return [each.facts.task for each in found]
+        return [each.facts.task for each in versions]
 
     assert names() == ["a", "b", "c", "tags"]
     assert names(window=AskedWindow(tokens=8)) == ["a", "b", "tags"]

@@ -44,7 +44,7 @@ def test_a_split_moves_and_goes_back_as_a_whole(runtime):
     assert move(runtime, back, "3")["target"] == first["target"]
     listed = get(runtime, "/v1/tasks").json()["tasks"][0]
     assert (listed["aliases"], listed["targets"]["live"]) == ({"live": 1}, first["target"])
-    targets = [one.get("target") for one in get(runtime, "/v1/audit?task=tone").json()["changes"]]
+    targets = [change.get("target") for change in get(runtime, "/v1/audit?task=tone").json()["changes"]]
     assert targets == [None, None, None, first["target"], None, None, first["target"]]
 
 
@@ -53,7 +53,7 @@ def test_versions_of_a_meaning_are_not_deleted(runtime):
     for number in (1, 2, 3):
         with pytest.raises(VersionInUse, match="has the alias live"):
             runtime.catalog.delete_version("tone", number, WORK)
-    assert {one.state for one in runtime.directory.versions()} == {State.RESIDENT}
+    assert {version.state for version in runtime.directory.versions()} == {State.RESIDENT}
 
 
 def test_a_split_survives_a_restart(tmp_path):
@@ -63,7 +63,7 @@ def test_a_split_survives_a_restart(tmp_path):
         target = move(runtime, {"split": {"1": 90, "3": 10}, "shadow": [{"version": 2}]})["target"]
     with opened(tmp_path) as runtime:
         assert get(runtime, LIVE).json()["target"] == target
-        assert [one.entry.version for one in runtime.directory.aliased()] == [1, 3, 2]
+        assert [version.entry.version for version in runtime.directory.aliased()] == [1, 3, 2]
 
 
 def test_a_question_may_choose_by_many_headers(tmp_path, monkeypatch):
@@ -81,10 +81,13 @@ def test_a_question_may_choose_by_many_headers(tmp_path, monkeypatch):
         async def asked():
             async with remote_engine(runtime.admission, KeyRing({}), str(tmp_path / "engine")) as remote:
                 for _ in range(2):
-                    yield {one.facts.task: one.facts.version for one in await remote.gateway.resolve(asks, ALL)}
+                    yield {
+                        resolved.facts.task: resolved.facts.version
+                        for resolved in await remote.gateway.resolve(asks, ALL)
+                    }
 
         async def both():
-            return [found async for found in asked()]
+            return [version async for version in asked()]
 
         expected = {
             name: 2 if place_of(name, f"user{number}".encode()) <= 50 else 1 for number, name in enumerate(names)

@@ -108,7 +108,7 @@ def test_each_request_gets_its_own_logits(came, random):
 def test_a_refused_request_ends_at_once_and_those_beside_it_wait() -> None:
     opened, lane = scheduler(QueueLimits(max_sequences=8, max_tokens=10**9))
     each = [block(3, 1e12, number=number, count=count) for number, count in ((1, 2), (2, 9), (3, 1))]
-    requests, sequences, ids = (np.concatenate([one[field] for one in each]) for field in (1, 2, 3))
+    requests, sequences, ids = (np.concatenate([part[field] for part in each]) for field in (1, 2, 3))
     sequences["text"] = np.arange(len(sequences))
     edge: list[Ended] = []
     lane.answered = edge.append

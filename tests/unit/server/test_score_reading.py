@@ -96,9 +96,9 @@ def test_long_texts_make_small_windows(tmp_path, write):
     texts = ["x" * 2**16] * 70
     paths = [write(tmp_path / f"x.{write.__name__}", texts)]
     paths.append(parquet(tmp_path / "x.parquet", {"id": range(70), "text": texts}))
-    for one in paths:
+    for source in paths:
         with ExitStack() as stack:
-            stream = opened(stack, one)
+            stream = opened(stack, source)
             assert [len(stream.take(1000).texts) for _ in range(3)] == [64, 6, 0]
 
 
@@ -153,8 +153,8 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
         assert chosen == ChosenColumns(("Sentence",), ("when", "Id"))
         stream.choose(chosen)
         assert stream.take(9).ids.to_pydict() == {"when": [1.5, None], "Id": [7, 8]}
-        for columns, ids, said in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
-            with pytest.raises(InvalidData, match=said):
+        for columns, ids, message in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
+            with pytest.raises(InvalidData, match=message):
                 choose_columns(stream.sample(), columns, ids, "x")
 
 
@@ -162,8 +162,8 @@ def test_files_of_a_folder_are_found_by_name(tmp_path):
     for name in ("b.csv", "a.jsonl.gz", "c.pdf", "_job.json", ".b.csv-x.csv", "labels.json", "dataset_info.json"):
         (tmp_path / name).write_text("")
     assert [source.name for source in find_sources([str(tmp_path)])] == ["a.jsonl.gz", "b.csv"]
-    for address, said in (("nowhere.csv", "no data"), (tmp_path / "c.pdf", "ends in one of"), ("s3:///", "bucket")):
-        with pytest.raises(InvalidData, match=said):
+    for address, message in (("nowhere.csv", "no data"), (tmp_path / "c.pdf", "ends in one of"), ("s3:///", "bucket")):
+        with pytest.raises(InvalidData, match=message):
             find_sources([str(address)])
     with pytest.raises(InvalidData, match="given twice"):
         find_sources([str(tmp_path / "b.csv")] * 2)
@@ -193,9 +193,9 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         with open_stream(source, None) as stream:
             assert choose_columns(stream.sample(), Columns(), (), source.name) == TEXT
             stream.choose(TEXT)
-            found = stream.take(100)
-        assert found.texts == [row["text"] for row in rows], source.name
-        assert found.ids["id"].to_pylist() == [row["id"] for row in rows], source.name
+            table = stream.take(100)
+        assert table.texts == [row["text"] for row in rows], source.name
+        assert table.ids["id"].to_pylist() == [row["id"] for row in rows], source.name
         assert bool(stream.notes) == (source.name == "a.csv"), source.name
 
 

@@ -27,16 +27,16 @@ def test_environment_and_flags(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("ONEBERT_MAX_BATCH_TOKEN", "is ONEBERT_MAX_BATCH_TOKENS meant"),
         ("ONEBERT_APIKEYS", "is ONEBERT_API_KEYS meant"),
         ("ONEBERT_XQZJW", "^ONEBERT_XQZJW is not a setting$"),
     ],
 )
-def test_a_misspelled_variable_is_no_default(monkeypatch, name, said):
+def test_a_misspelled_variable_is_no_default(monkeypatch, name, message):
     monkeypatch.setenv(name, "a-value-of-16-letters")
-    with pytest.raises(InvalidSettings, match=said) as caught:
+    with pytest.raises(InvalidSettings, match=message) as caught:
         load_settings()
     assert "a-value" not in caught.value.detail
 

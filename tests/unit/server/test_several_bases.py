@@ -36,13 +36,13 @@ def scores(runtime, *names):
 def test_two_bases_answer_in_one_request(tmp_path):
     tasks = {name: task(name).with_golden() for name in PATHS}
     with opened(tmp_path, base=BOTH) as runtime:
-        for name, one in tasks.items():
-            upload(runtime, name, one)
+        for name, result in tasks.items():
+            upload(runtime, name, result)
         before = scores(runtime, "wide", "narrow", "wide")
-        for name, found in zip(("wide", "narrow", "wide"), before, strict=True):
-            assert_answers(found, tasks[name].scores(TEXT))
+        for name, result in zip(("wide", "narrow", "wide"), before, strict=True):
+            assert_answers(result, tasks[name].scores(TEXT))
         every = ask(runtime, "POST", "/v1/fanout", json={"text": TEXT, "tasks": ["*"]}).json()["results"]
-        assert [one["scores"] for one in every] == [before[1]["scores"], before[0]["scores"]]
+        assert [result["scores"] for result in every] == [before[1]["scores"], before[0]["scores"]]
     with opened(tmp_path, base=f"{wide_base()},{tiny_base()}") as runtime:
         assert {runtime.directory.version(name, 1).state for name in PATHS} == {State.RESIDENT}
         assert scores(runtime, "wide", "narrow", "wide") == before, "the same bits"
@@ -63,16 +63,16 @@ def test_versions_of_every_base_share_the_memory(tmp_path):
         bound = runtime.hosts[0].bank.bound
         for name in names:
             wanted = Wanted([f"{name}@1"], asked=Asked(activation="none"))
-            [found] = asyncio.run(runtime.answerer.answer(WORK, wanted, [TEXT], lambda _, answered: answered.read()))
-            np.testing.assert_allclose(found.answer.scores, tasks[name].logits(TEXT), atol=1e-4)
+            [answer] = asyncio.run(runtime.answerer.answer(WORK, wanted, [TEXT], lambda _, answered: answered.read()))
+            np.testing.assert_allclose(answer.answer.scores, tasks[name].logits(TEXT), atol=1e-4)
             assert bound.total <= bound.most == 2**20
         resident = [name for name in names if runtime.directory.version(name, 1).state is State.RESIDENT]
         assert resident == names[-len(resident) :]
         assert 2 < len(resident) < len(names)
         assert sum(host.bank.num_bytes for host in runtime.hosts) == bound.total
         # Both were evicted before, and come back for one request.
-        for name, found in zip(names[:2], scores(runtime, *(f"{name}@1" for name in names[:2])), strict=True):
-            assert_answers(found, tasks[name].scores(TEXT))
+        for name, answer in zip(names[:2], scores(runtime, *(f"{name}@1" for name in names[:2])), strict=True):
+            assert_answers(answer, tasks[name].scores(TEXT))
         rows = runtime.metrics.registry.get_sample_value("onebert_bank_rows")
         assert rows == sum(version.state is State.RESIDENT for version in runtime.directory.versions())
 
@@ -96,7 +96,7 @@ def test_what_a_server_says_of_its_bases(tmp_path):
     assert "bases" not in alone
     with opened(tmp_path, base=BOTH) as runtime:
         first = get(runtime, "/v1/base").json()
-        assert [one["digest"] for one in first["bases"]] == [spec(path).digest for path in PATHS.values()]
+        assert [base["digest"] for base in first["bases"]] == [spec(path).digest for path in PATHS.values()]
         assert first["bases"][1]["hidden_size"] == 48
         assert first["bases"][0] == {name: value for name, value in first.items() if name != "bases"} == alone
         for name, path in PATHS.items():

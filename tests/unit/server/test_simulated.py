@@ -118,7 +118,7 @@ class Device(Engine):
         self.batches: list[list[int]] = []
         self.cost = cost
         self.host.passes = Passes(self)  # type: ignore[assignment]
-        self._coming = deque(sorted(asked, key=lambda one: one.at))
+        self._coming = deque(sorted(asked, key=lambda question: question.at))
         self._edge = self.lane(self._ended)
         self._asked: list[Asked] = []
         self._all_ended = Event()
@@ -132,7 +132,9 @@ class Device(Engine):
 
     def launch(self, taken: Taken) -> None:
         asked = [self._asked[request.number] for request, first, stop in taken.parts for _ in range(first, stop)]
-        assert all(one.at + one.patience > Clock.now for one in asked), "what is late costs no forward pass"
+        assert all(question.at + question.patience > Clock.now for question in asked), (
+            "what is late costs no forward pass"
+        )
         self.batches.append(taken.inputs.lengths.tolist())
         super().launch(taken)
 
@@ -145,27 +147,31 @@ class Device(Engine):
 
     def let_come(self, until: float) -> None:
         while self._coming and self._coming[0].at <= until:
-            one = self._coming.popleft()
-            Clock.now = max(one.at, Clock.now)
-            self._submit(one)
+            question = self._coming.popleft()
+            Clock.now = max(question.at, Clock.now)
+            self._submit(question)
         Clock.now = until
 
-    def _submit(self, one: Asked) -> None:
-        requests, sequences = np.zeros(1, REQUEST), np.zeros(len(one.lengths), SEQUENCE)
-        requests["number"], requests["sequences"], requests["submitted"] = len(self._asked), len(one.lengths), Clock.now
-        requests["deadline"] = one.at + one.patience
-        sequences["tokens"], sequences["text"] = one.lengths, np.arange(len(one.lengths))
+    def _submit(self, question: Asked) -> None:
+        requests, sequences = np.zeros(1, REQUEST), np.zeros(len(question.lengths), SEQUENCE)
+        requests["number"], requests["sequences"], requests["submitted"] = (
+            len(self._asked),
+            len(question.lengths),
+            Clock.now,
+        )
+        requests["deadline"] = question.at + question.patience
+        sequences["tokens"], sequences["text"] = question.lengths, np.arange(len(question.lengths))
         sequences["generation"] = self.host.bank.generation[BASE_ROW]
-        self._asked.append(one)
-        block = Block([root(one.principal)], requests, sequences, np.full(sum(one.lengths), 5, np.int32))
-        one.refused = True
+        self._asked.append(question)
+        block = Block([root(question.principal)], requests, sequences, np.full(sum(question.lengths), 5, np.int32))
+        question.refused = True
         self._edge.submit(block)
-        one.refused = one.error is not None
+        question.refused = question.error is not None
 
     def _ended(self, ended: Ended) -> None:
         for number, error, *_ in ended.requests.tolist():
-            one = self._asked[number]
-            one.ended, one.error = Clock.now, None if error < 0 else ended.errors[error]
+            question = self._asked[number]
+            question.ended, question.error = Clock.now, None if error < 0 else ended.errors[error]
 
 
 def simulate(monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked]) -> Device:
@@ -201,13 +207,13 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
     """
     asked = poisson(mixed(2_000), ONE_CALL, load, principals)
     device = simulate(monkeypatch, ONE_CALL, asked)
-    let_in = [one for one in asked if not one.refused]
-    assert all(one.error is None for one in let_in)
+    let_in = [question for question in asked if not question.refused]
+    assert all(question.error is None for question in let_in)
     assert sum(map(len, device.batches)) == len(let_in) + 1
     assert len(let_in) == len(asked) or load > 1
     largest = ONE_CALL.of(512)
     bound = 1.02 * principals * (MAX_WAIT + largest) + 2 * largest
-    assert max(one.waited for one in let_in) <= bound
+    assert max(question.waited for question in let_in) <= bound
 
 
 @pytest.mark.parametrize(("flood", "batches"), [([24] * 6_000, 2), (mixed(3_000), 3)], ids=["sentences", "mixed"])
@@ -218,9 +224,9 @@ def test_a_short_text_waits_for_two_batches_of_a_flood(
     flooding = poisson(flood, ONE_CALL, 3.0)
     probes = [Asked(at, [24], "other") for at in np.arange(0.1, flooding[-1].at, 0.02)]
     device = simulate(monkeypatch, ONE_CALL, [*flooding, *probes])
-    assert any(one.refused for one in flooding)
-    assert not any(one.refused for one in probes)
-    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.queue.lines[0].batch_tokens)
+    assert any(question.refused for question in flooding)
+    assert not any(question.refused for question in probes)
+    assert max(question.waited for question in probes) <= batches * ONE_CALL.of(device.queue.lines[0].batch_tokens)
 
 
 @pytest.mark.parametrize(("principal", "batches"), [("large", 4), ("other", 2)], ids=["one's own", "another's"])
@@ -232,8 +238,10 @@ def test_a_short_text_waits_for_two_batches_of_large_requests(
     large = [Asked(at, lengths, "large") for at in np.arange(0.0, until, 0.6)]
     probes = [Asked(at, [24], principal) for at in np.arange(0.1, until, 0.0513)]
     device = simulate(monkeypatch, ONE_CALL, [*large, *probes])
-    assert not any(one.refused for one in [*large, *probes])
-    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.queue.lines[0].batch_tokens)
+    assert not any(question.refused for question in [*large, *probes])
+    assert max(question.waited for question in probes) <= 1.02 * batches * ONE_CALL.of(
+        device.queue.lines[0].batch_tokens
+    )
 
 
 @pytest.mark.parametrize("lengths", [[512] * 64, [64] * 64, [510, 30] * 8], ids=["long texts", "explained", "mixed"])
@@ -246,9 +254,9 @@ def test_a_short_text_waits_for_one_text_of_large_requests(
     probes = [Asked(at, [24], "other") for at in np.arange(0.1, until, 12.3 * cost.of(24))]
     large = [Asked(at, lengths, "large") for at in np.arange(0.0, until, sum(lengths) * per_token / 4)]
     device = simulate(monkeypatch, cost, [*large, *probes])
-    assert not any(one.refused for one in probes)
+    assert not any(probe.refused for probe in probes)
     bounds = 5 * cost.of(24), 2 * LEAST_SECONDS + 3 * cost.of(24), cost.of(max(lengths)) + 4 * cost.of(24)
-    assert max(one.waited for one in probes) <= max(bounds)
+    assert max(probe.waited for probe in probes) <= max(bounds)
     computed = sum(map(sum, device.batches))
     assert cost.per_token * computed >= 0.9 * Clock.now, "and the device is never idle, nor busy with small batches"
 
@@ -257,14 +265,14 @@ def test_what_is_computed_is_rarely_late(monkeypatch: pytest.MonkeyPatch) -> Non
     """The device itself sees to the first."""
     asked = poisson(mixed(3_000), ONE_CALL, 1.5, principals=2)
     random = np.random.default_rng(2)
-    for one in asked:
-        one.patience = random.uniform(0.005, 0.5)
+    for question in asked:
+        question.patience = random.uniform(0.005, 0.5)
     simulate(monkeypatch, ONE_CALL, asked)
-    let_in = [one for one in asked if not one.refused]
-    late = [one for one in let_in if one.error is not None]
-    assert all(isinstance(one.error, DeadlineExceeded) for one in late)
+    let_in = [question for question in asked if not question.refused]
+    late = [question for question in let_in if question.error is not None]
+    assert all(isinstance(question.error, DeadlineExceeded) for question in late)
     assert 0 < len(late) < 0.1 * len(let_in)
-    assert any(one.refused for one in asked)
+    assert any(question.refused for question in asked)
 
 
 def test_a_tight_deadline_that_is_let_in_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +280,6 @@ def test_a_tight_deadline_that_is_let_in_is_kept(monkeypatch: pytest.MonkeyPatch
     sentences = poisson([16] * 12_000, ONE_CALL, 1.6)
     long = [Asked(at, [512], sentences[0].principal, 0.6) for at in np.arange(0.05, sentences[-1].at, 0.1)]
     simulate(monkeypatch, ONE_CALL, [*sentences, *long])
-    let_in = [one for one in long if not one.refused]
+    let_in = [question for question in long if not question.refused]
     assert 5 < len(let_in) < len(long)
-    assert all(one.error is None for one in let_in)
+    assert all(question.error is None for question in let_in)

@@ -30,20 +30,20 @@ def stored(tmp_path, monkeypatch):
         assert ask(runtime, "PUT", "/v1/tasks/tone/gate", json=gate).is_success
         move(runtime, {"split": {"1": 60, "2": 40}, "shadow": [{"version": 3, "percent": 10}]})
         every = decode(ask(runtime, "GET", "/v1/status"), StatusResponse).tasks
-        one = decode(ask(runtime, "GET", "/v1/tasks/tone/status"), TaskInForce)
-    return ("--data-dir", str(tmp_path / "store")), every, one
+        task = decode(ask(runtime, "GET", "/v1/tasks/tone/status"), TaskInForce)
+    return ("--data-dir", str(tmp_path / "store")), every, task
 
 
 def test_a_store_at_rest_has_the_status_of_its_server(onebert, stored):
-    place, every, one = stored
+    place, every, of_one = stored
     code, out, err = onebert("status", *place, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == [as_dict(task) | dict.fromkeys(SEEN) for task in every]
-    found = json.loads(onebert("status", "tone", *place, "--json")[1])
-    expected = as_dict(one) | dict.fromkeys(SEEN)
-    assert {name: found[name] for name in expected} == expected
-    assert found["gate"] == {"aliases": ["next"], "rows": 0, "checks": 1}
-    assert [version["version"] for version in found["versions"]] == [1, 2, 3]
+    record = json.loads(onebert("status", "tone", *place, "--json")[1])
+    expected = as_dict(of_one) | dict.fromkeys(SEEN)
+    assert {name: record[name] for name in expected} == expected
+    assert record["gate"] == {"aliases": ["next"], "rows": 0, "checks": 1}
+    assert [version["version"] for version in record["versions"]] == [1, 2, 3]
     assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
 
 
@@ -54,8 +54,8 @@ def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
     assert "127.0.0.1: 1 → 60 % 1, 40 % 2, shadow 3 began (10 %)" in listed
     assert "1 task, 0 alarms" in listed
     described = onebert("status", "tone", *place)[1]
-    for said in ("of next, checks: 1, rows: 0", "new → 1"):
-        assert said in described
+    for line in ("of next, checks: 1, rows: 0", "new → 1"):
+        assert line in described
     assert "next:" not in described
     assert "onebert promote" not in described
 
@@ -98,11 +98,11 @@ def test_a_picture_refreshes_until_it_is_interrupted(monkeypatch):
     pictures = iter([Text("one"), ServerUnreachable("no server"), Text("two")])
 
     def picture():
-        found = next(pictures)
-        if isinstance(found, Exception):
-            raise found
-        shown.append(found.plain)
-        return found
+        next_picture = next(pictures)
+        if isinstance(next_picture, Exception):
+            raise next_picture
+        shown.append(next_picture.plain)
+        return next_picture
 
     def pause():
         if shown[-1] == "two":

@@ -50,7 +50,7 @@ class Counted:
         """Every sample as Prometheus reads it, by name and labels; of one version of each task, without that."""
         families = text_string_to_metric_families(generate_latest(self.registry).decode())
         return {
-            (sample.name, *sorted(one for one in sample.labels.items() if one[0] != "version")): sample.value
+            (sample.name, *sorted(label for label in sample.labels.items() if label[0] != "version")): sample.value
             for family in families
             for sample in family.samples
             if not sample.name.endswith("_created")
@@ -63,8 +63,8 @@ class Counted:
 @given(st.lists(st.tuples(answers, st.floats(0, 10))))
 def test_counts_are_those_of_a_list_of_all_requests(requests):
     counted = Counted()
-    for one in requests:
-        counted.count(*one)
+    for counted_request in requests:
+        counted.count(*counted_request)
     order = dict.fromkeys(seen.task for request, _ in requests for seen in request)
     shown = {task: task if place < SHOWN else OTHER for place, task in enumerate(order)}
     times, scores, cut, labels = Counter(), Counter(), Counter(), Counter()
@@ -74,23 +74,23 @@ def test_counts_are_those_of_a_list_of_all_requests(requests):
             labels.update((shown[seen.task], label) for label in seen.labels)
             scores[shown[seen.task]] += seen.score is not None
             cut[shown[seen.task]] += seen.cut
-    found = counted.samples()
-    assert {task: found["onebert_task_request_seconds_count", ("task", task)] for task in times} == times
+    series = counted.samples()
+    assert {task: series["onebert_task_request_seconds_count", ("task", task)] for task in times} == times
     assert {
         (dict(rest)["task"], dict(rest)["label"]): value
-        for (name, *rest), value in found.items()
+        for (name, *rest), value in series.items()
         if name == "onebert_task_labels_total"
     } == labels
     for task in shown.values():
-        assert found["onebert_task_top_score_count", ("task", task)] == scores[task]
-        assert found["onebert_task_truncated_total", ("task", task)] == cut[task]
+        assert series["onebert_task_top_score_count", ("task", task)] == scores[task]
+        assert series["onebert_task_truncated_total", ("task", task)] == cut[task]
         for bound in ("0.5", "0.95"):
             below = sum(
                 shown[seen.task] == task and seen.score is not None and seen.score <= float(bound)
                 for request, _ in requests
                 for seen in request
             )
-            assert found["onebert_task_top_score_bucket", ("le", bound), ("task", task)] == below
+            assert series["onebert_task_top_score_bucket", ("le", bound), ("task", task)] == below
 
 
 @given(st.lists(st.tuples(answers, st.booleans()), max_size=60))
@@ -120,9 +120,9 @@ def test_the_busiest_tasks_are_shown():
     counted.now += RANK_EVERY + 1
     counted.count([Seen("new")])
     assert counted.tasks() == {"busy", "new", "steady"}
-    found = counted.samples()
-    assert found["onebert_task_request_seconds_count", ("task", "new")] == 1
-    assert found["onebert_task_request_seconds_count", ("task", OTHER)] == other
+    shown = counted.samples()
+    assert shown["onebert_task_request_seconds_count", ("task", "new")] == 1
+    assert shown["onebert_task_request_seconds_count", ("task", OTHER)] == other
     # About as much traffic takes nobody's place.
     for task in ("rival", "busy", "new", "steady"):
         for _ in range(15):
@@ -141,11 +141,11 @@ def test_tasks_and_labels_are_bounded(monkeypatch):
             counted.count([Seen("often", ("yes",), 0.5)])
     counted.now += RANK_EVERY + 1
     counted.count([Seen("often", tuple(f"label {number}" for number in range(500)), 0.5)])
-    found = counted.samples()
+    shown = counted.samples()
     assert "often" in counted.tasks()
     assert len(counted.tasks()) == SHOWN
-    labels = [dict(rest)["label"] for (name, *rest) in found if name == "onebert_task_labels_total"]
-    assert max(Counter(dict(rest)["task"] for (name, *rest) in found if name.endswith("labels_total")).values()) == (
+    labels = [dict(rest)["label"] for (name, *rest) in shown if name == "onebert_task_labels_total"]
+    assert max(Counter(dict(rest)["task"] for (name, *rest) in shown if name.endswith("labels_total")).values()) == (
         MAX_LABELS + 1
     )
     assert OTHER in labels
@@ -154,8 +154,8 @@ def test_tasks_and_labels_are_bounded(monkeypatch):
 def test_an_answer_names_a_bounded_number_of_labels():
     labels = [f"label {number}" for number in range(4096)]
     facts = Facts("wide", 3, "digest", "base", "multi_label", labels, 64, "cls")
-    one = seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels))
-    assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3, text=0)
+    seen = seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels))
+    assert seen == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3, text=0)
     assert seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels[:2])).labels == tuple(labels[:2])
 
 

@@ -44,7 +44,7 @@ async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitti
         assert (pieces.ids, pieces.lengths) == (alone.ids, alone.lengths)
     assert made[0] is made[2]
     assert made[1] is made[4]
-    assert len({id(one) for one in made}) == 3
+    assert len({id(pieces) for pieces in made}) == 3
 
 
 async def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
@@ -70,7 +70,7 @@ async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, worke
     second = asyncio.create_task(split(small, "d", ["d" * 1000]))
     await asyncio.sleep(0)
     opened.set()
-    assert [len(found) for found in await asyncio.gather(first, second)] == [1, 1]
+    assert [len(pieces) for pieces in await asyncio.gather(first, second)] == [1, 1]
     with pytest.raises(TypeError):
         await split(small, "d", ["\ud800" * 4000])
     assert len(await split(small, "d", ["e" * 4000])) == 1
@@ -103,5 +103,5 @@ async def test_ids_are_those_of_the_pieces(splitting, count):
     texts = ["it is late " * count, "late", "it is late " * count]
     made = await splitting.ids("someone", "base", texts)
     pieces = loaded().tokenizer.split(texts, 61)
-    assert made == [one.ids[0] for one in pieces]
+    assert made == [piece.ids[0] for piece in pieces]
     assert made[0] is made[2]

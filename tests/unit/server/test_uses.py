@@ -87,8 +87,8 @@ def test_a_held_row_is_never_overwritten(bank):
                 bank.release(before[0])
         finally:
             ended.set()
-        for one in reading:
-            one.result()
+        for future in reading:
+            future.result()
     assert torn == []
     bank.release(current[0][0])
     assert (bank.num_resident, bank.uses.sum()) == (0, 0)

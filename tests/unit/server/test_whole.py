@@ -47,14 +47,14 @@ def test_a_reference_means_one_version_in_all_parts_and_windows(parts):
 
     shown = read(parts, ["whole"] * len(texts), texts, show)
     assert [index for index, _ in shown] == list(range(len(texts)))
-    assert {one.facts.ref for _, one in shown} == {"whole@1"}
+    assert {answer.facts.ref for _, answer in shown} == {"whole@1"}
     window = AskedWindow(overlap=12)  # a quarter of the task's length
     [whole] = parts.answer(["whole@1"], [LONG], asked=Asked(window=window))
     expected = whole.reading.answer, whole.reading.tokens, False
-    for index, one in shown:
-        assert_like(one, expected if texts[index] == LONG else parts.alone("whole", SHORT))
+    for index, answer in shown:
+        assert_like(answer, expected if texts[index] == LONG else parts.alone("whole", SHORT))
     # The next request asks what the alias means by then.
-    assert {one.facts.ref for _, one in read(parts, ["whole"] * 2, texts[:2], show)} == {"whole@2"}
+    assert {answer.facts.ref for _, answer in read(parts, ["whole"] * 2, texts[:2], show)} == {"whole@2"}
     assert parts.unpinned()
 
 
@@ -77,8 +77,8 @@ def test_a_large_answer_ends_before_the_rest_is_computed(parts, monkeypatch):
         msgspec.convert({"contents": [SHORT] * count, "detector_params": {"threshold": -1.0}}, fms.Contents)
         for count in (1, 1024)
     )
-    one = parts.call(fms.contents, alone, "whole")
-    assert [detection["text"] for detection in json.loads(one.content)[0]] == [SHORT] * 2
+    answer = parts.call(fms.contents, alone, "whole")
+    assert [detection["text"] for detection in json.loads(answer.content)[0]] == [SHORT] * 2
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         parts.call(fms.contents, body, "whole")
     assert sum(parts.batches.sequences) < len(body.contents) / 2
@@ -94,7 +94,7 @@ def test_a_bundle_is_one_request_of_its_quota(parts):
     async def ask(answerer):
         of_caller = replace(context(), principal=principal)
         answered = await bundle(Call(body, {"task": "whole"}, [], of_caller, SimpleNamespace(answerer=answerer)))
-        return [one["status"] for one in json.loads(answered.content)["results"]], of_caller
+        return [result["status"] for result in json.loads(answered.content)["results"]], of_caller
 
     statuses, of_caller = parts.run(ask)
     assert statuses == [200] * 5

@@ -30,7 +30,7 @@ def windows_alone(parts, name, text, window=WINDOW):
     (pieces,) = tokenizer.split([text], 10**6)
     cuts = window_cuts(tokenizer, pieces, window["tokens"], window["overlap"])
     _, row = parts.rows[name, 1]
-    return [parts.logits(row, [tokenizer.cut(pieces, kept)])[0].astype(np.float64) for kept in cuts]
+    return [parts.logits(row, [tokenizer.cut(pieces, cut)])[0].astype(np.float64) for cut in cuts]
 
 
 def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
@@ -39,7 +39,7 @@ def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
     assert len(whole) > parts.base.spec.max_length
     mixed = ["read", "good", "readtags", "read"]
     first, plain, tags, again = parts.answer(mixed, [LONG] * 4)
-    each = np.stack([softmax(one) for one in windows_alone(parts, "read", LONG)])
+    each = np.stack([softmax(logits) for logits in windows_alone(parts, "read", LONG)])
     np.testing.assert_allclose(first.reading.answer.scores, each.max(axis=0), atol=1e-5)
     np.testing.assert_allclose(again.reading.answer.scores, first.reading.answer.scores, atol=1e-6)
     assert (first.reading.truncated, first.reading.windows, first.reading.tokens) == (False, len(each), len(whole))
@@ -47,26 +47,26 @@ def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
     words = tags.reading.answer.words
     assert " ".join(LONG[word.start : word.end] for word in words) == LONG
     assert tags.reading.truncated is False
-    assert all(LONG[one.start : one.end] in LONG for one in tags.reading.answer.entities)
+    assert all(LONG[logits.start : logits.end] in LONG for logits in tags.reading.answer.entities)
     assert parts.unpinned()
 
 
 def test_the_second_text_of_a_pair_is_read_in_windows(parts):
     pair = ("what is late", LONG[:400])
-    [one] = parts.answer(["readspans"], [pair])
-    found = one.reading.answer.answers[0]
-    assert found.text == LONG[:400][found.start : found.end]
+    [answer] = parts.answer(["readspans"], [pair])
+    span = answer.reading.answer.answers[0]
+    assert span.text == LONG[:400][span.start : span.end]
     best = 0.0
     tokenizer = parts.base.tokenizer
     (pieces,) = tokenizer.split([pair], 10**6)
     cuts = window_cuts(tokenizer, pieces, 12, 4)
-    for kept, logits in zip(cuts, windows_alone(parts, "readspans", pair), strict=True):
-        alignment = tokenizer.cut(pieces, kept, align=True).alignment
+    for cut, logits in zip(cuts, windows_alone(parts, "readspans", pair), strict=True):
+        alignment = tokenizer.cut(pieces, cut, align=True).alignment
         inside = [i for i, half in enumerate(alignment.sequences) if half == 1]
         starts, ends = softmax(logits[inside], axis=0).T
         best = max([best, *(starts[i] * ends[j] for i in range(len(inside)) for j in range(i, len(inside)))])
-    assert found.score == pytest.approx(best, abs=1e-5)
-    assert one.reading.windows == len(cuts)
+    assert span.score == pytest.approx(best, abs=1e-5)
+    assert answer.reading.windows == len(cuts)
     with pytest.raises(OneBertError, match="no room beside the special tokens and the first text"):
         parts.answer(["readspans"], [("late " * 12, LONG)])
 
@@ -85,8 +85,10 @@ def test_what_a_task_does_not_have_is_refused_and_left_out_of_all(parts):
         assert caught.value.code == InvalidInput.code
     for asked in (Asked(activation="sigmoid"), Asked(threshold=0.1)):
         answered = parts.answer(None, ["it is late"], asked=asked)
-        assert not {one.facts.task for one in answered} & {"tags", "readtags"}
-    assert [one.facts.task for one in parts.answer(None, ["late"], asked=Asked(activation="none"))].count("number") == 0
+        assert not {answer.facts.task for answer in answered} & {"tags", "readtags"}
+    assert [answer.facts.task for answer in parts.answer(None, ["late"], asked=Asked(activation="none"))].count(
+        "number"
+    ) == 0
     assert parts.unpinned()
 
 

@@ -94,9 +94,9 @@ def test_a_tokenizer_stays_the_same(family):
     there = Tokenizer.loads(here.dumps())
     for text in ("where is my  parcel?", ("it broke", "the wheel of the café came off " * 5)):
         for max_length in (8, 40):
-            (expected,), (found,) = (one.encode([text], max_length, align=True) for one in (here, there))
-            assert vars(found) | {"alignment": None} == vars(expected) | {"alignment": None}
-            assert vars(found.alignment) == vars(expected.alignment)
+            (expected,), (cut,) = (splitter.encode([text], max_length, align=True) for splitter in (here, there))
+            assert vars(cut) | {"alignment": None} == vars(expected) | {"alignment": None}
+            assert vars(cut.alignment) == vars(expected.alignment)
 
 
 @given(callers)
@@ -117,9 +117,9 @@ def crossed(message):
 
 @given(st.lists(callers), flat(REQUEST), flat(SEQUENCE), flat(np.int32))
 def test_a_block_stays_the_same(principals, requests, sequences, ids):
-    found = crossed(BlockMessage.of(Block(principals, requests, sequences, ids))).block(None)
-    assert found.principals == principals
-    for array, expected in zip(found[1:4], (requests, sequences, ids), strict=True):
+    crossed_block = crossed(BlockMessage.of(Block(principals, requests, sequences, ids))).block(None)
+    assert crossed_block.principals == principals
+    for array, expected in zip(crossed_block[1:4], (requests, sequences, ids), strict=True):
         assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
 
 
@@ -136,10 +136,10 @@ def test_a_block_that_ends_within_an_element_is_refused(damage):
 def test_what_has_ended_stays_the_same_with_its_errors(requests, outputs, logits, caller):
     errors = [QueueFull("try again soon", 7), OverQuota("less", 2)]
     message = crossed(EndedMessage.of(EndedRequests(requests, outputs, logits, errors), None, [(caller, errors[1])]))
-    found = message.ended(None)
-    for array, expected in zip(found[:3], (requests, outputs, logits), strict=True):
+    ended = message.ended(None)
+    for array, expected in zip(ended[:3], (requests, outputs, logits), strict=True):
         assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
-    assert [shown(error) for error in found.errors] == [shown(error) for error in errors]
+    assert [shown(error) for error in ended.errors] == [shown(error) for error in errors]
     assert [(who, shown(wire.error_of(why))) for who, why in message.full] == [(caller, shown(errors[1]))]
 
 

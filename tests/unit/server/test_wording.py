@@ -44,8 +44,10 @@ def test_detections_repeat_their_text_within_bounds(parts, monkeypatch):
     with pytest.raises(TooLarge, match="the answers would be over"):
         ask(parts, fms.contents, body)
     monkeypatch.undo()
-    [found] = ask(parts, fms.contents, made(fms.Contents, contents=["it is late"], detector_params={"threshold": -1.0}))
-    assert sorted(one["detection_type"] for one in found) == sorted(LABELS[1:])
+    [of_text] = ask(
+        parts, fms.contents, made(fms.Contents, contents=["it is late"], detector_params={"threshold": -1.0})
+    )
+    assert sorted(detection["detection_type"] for detection in of_text) == sorted(LABELS[1:])
 
 
 CASES = [
@@ -83,8 +85,8 @@ def test_detections_are_those_over_the_threshold_best_first():
         (Facts("t", 1, "", "base", "single_label", names, 64, "cls", decision), 0.1, ["d", "c", "a"]),
     ):
         answered = Answered(facts, Reading(Prediction(names, scores, 1), 3, truncated=False))
-        assert [one.label for one in detections(answered, 4, threshold)] == expected
-        assert [one.label for one in detections(answered, 4, threshold, limit=1)] == expected[:1]
+        assert [detection.label for detection in detections(answered, 4, threshold)] == expected
+        assert [detection.label for detection in detections(answered, 4, threshold, limit=1)] == expected[:1]
 
 
 @pytest.mark.parametrize("sizes_of", [(1, 8, 8, 1), (8, 8, 1, 1), (1, 1, 8, 8)])
@@ -105,13 +107,13 @@ def test_a_bundle_is_bounded_as_a_whole(parts, monkeypatch, sizes_of):
 
 
 def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
-    said = [{"role": "user", "content": "it is late"}, {"role": "assistant", "content": "now"}]
+    turns = [{"role": "user", "content": "it is late"}, {"role": "assistant", "content": "now"}]
     blank = {"role": "user", "content": f" {BLANK}"}
 
     def found(*messages):
         return ask(parts, fms.chat, made(fms.Chat, messages=list(messages), detector_params={"threshold": 0.0}))
 
-    assert found(said[0], blank, said[1], blank) == found(*said) != found(said[1], blank)
+    assert found(turns[0], blank, turns[1], blank) == found(*turns) != found(turns[1], blank)
     with pytest.raises(InvalidInput, match="must have a text"):
         found(blank)
 
@@ -121,4 +123,4 @@ def test_a_block_gives_a_bounded_number_of_reasons(parts):
     assert refused["action"] == "BLOCKED"
     reasons = refused["blocked_reason"].split("; ")
     assert 1 <= len(reasons) <= litellm.MAX_REASONS
-    assert all(one.startswith("wide@1: label ") for one in reasons)
+    assert all(reason.startswith("wide@1: label ") for reason in reasons)

@@ -140,11 +140,11 @@ def test_what_is_not_named_like_a_blob_is_none(blobs, location):
 def test_a_blob_tells_its_size_and_age(blobs):
     before = datetime.now(UTC) - timedelta(seconds=1)
     blobs.put(b"hello")
-    (found,) = blobs.blobs()
-    assert (found.digest, found.size) == (HELLO, 5)
+    (blob,) = blobs.blobs()
+    assert (blob.digest, blob.size) == (HELLO, 5)
     # A bucket tells whole seconds.
-    assert before < found.modified + timedelta(seconds=1)
-    assert found.modified <= datetime.now(UTC)
+    assert before < blob.modified + timedelta(seconds=1)
+    assert blob.modified <= datetime.now(UTC)
 
 
 def test_opening_removes_nothing_and_what_is_unfinished_goes_when_it_is_old(blobs, location):

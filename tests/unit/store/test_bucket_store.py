@@ -50,7 +50,7 @@ def test_an_orphan_is_marked_then_swept_and_what_has_a_version_stays(registry, s
     record, _ = registry.add("spam", make_delta(3))
     registry.delete_version("spam", record.version)
     assert gc.sweep(store).removed == ()
-    assert {one.blob.digest for one in gc.sweep(store).waiting} == {orphan, record.digest}
+    assert {entry.blob.digest for entry in gc.sweep(store).waiting} == {orphan, record.digest}
     swept = gc.sweep(store, NO_TIME)
     assert ({blob.digest for blob in swept.removed}, swept.waiting, swept.failure) == (
         {orphan, record.digest},

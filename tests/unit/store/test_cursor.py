@@ -9,32 +9,32 @@ from tiny_delta import make_delta
 
 
 def cursors(registry, *holders):
-    found = [Cursor(registry.database, "reader", holder) for holder in holders]
-    found[0].begin()
-    return found
+    made = [Cursor(registry.database, "reader", holder) for holder in holders]
+    made[0].begin()
+    return made
 
 
 def test_a_cursor_begins_at_the_end_of_the_feed_once(registry):
     registry.add("a", make_delta(1))
-    (one,) = cursors(registry, "one")
-    assert not one.behind
+    (cursor,) = cursors(registry, "one")
+    assert not cursor.behind
     registry.add("b", make_delta(2))
-    one.begin()
-    assert one.behind
-    with one.claimed() as at:
+    cursor.begin()
+    assert cursor.behind
+    with cursor.claimed() as at:
         assert at == 1
-        assert one.advance(1, 2)
-    assert not one.behind
+        assert cursor.advance(1, 2)
+    assert not cursor.behind
 
 
 def test_one_of_many_claims_a_cursor(registry):
-    found = cursors(registry, *map(str, range(8)))
-    claims = all_at_once(8, lambda n: (claim := found[n].claimed(), claim.__enter__()))
+    made = cursors(registry, *map(str, range(8)))
+    claims = all_at_once(8, lambda n: (claim := made[n].claimed(), claim.__enter__()))
     (holder,) = [n for n, (_, at) in enumerate(claims) if at is not None]
-    other = found[holder - 1]
+    other = made[holder - 1]
     assert not other.advance(0, 5), "it does not hold the cursor"
-    assert found[holder].advance(0, 3)
-    assert not found[holder].advance(0, 4), "the cursor is not at 0 any more"
+    assert made[holder].advance(0, 3)
+    assert not made[holder].advance(0, 4), "the cursor is not at 0 any more"
     claims[holder][0].__exit__(None, None, None)
     with other.claimed() as at:
         assert at == 3

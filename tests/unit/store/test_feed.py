@@ -154,7 +154,9 @@ def replayed(changes):
             assert (before and before.target) == (change.before and (change.before_target or alone(change.before)))
             target, earlier = change.target or alone(change.version), before.earlier if before else ()
             if change.action == Action.ROLL_BACK:
-                last = max(number for number, one in enumerate(earlier) if one.version == change.version)
+                last = max(
+                    number for number, earlier_change in enumerate(earlier) if earlier_change.version == change.version
+                )
                 earlier = earlier[:last]
             elif change.before not in (None, change.version):
                 earlier = (*earlier, before.target)
@@ -180,11 +182,11 @@ def test_changes_alone_say_what_is_registered(tmp_path_factory, mutations):
             except OneBertError:
                 continue
         versions, aliases = replayed(registry.feed.read(0, 1000))
-        found = {task.name: task for task in registry.tasks()}
+        tasks = {task.name: task for task in registry.tasks()}
         assert {name: tuple(sorted(numbers)) for name, numbers in versions.items() if numbers} == {
-            name: task.versions for name, task in found.items()
+            name: task.versions for name, task in tasks.items()
         }
-        assert aliases == {(name, alias): at for name, task in found.items() for alias, at in task.aliases.items()}
+        assert aliases == {(name, alias): at for name, task in tasks.items() for alias, at in task.aliases.items()}
 
 
 def test_silent_replicas_are_forgotten(place):
@@ -193,11 +195,11 @@ def test_silent_replicas_are_forgotten(place):
         replicas.report("one", 3)
         replicas.report("two", 4)
         replicas.report("one", 5)
-        assert [(one.id, one.seq) for one in replicas.live()] == [("one", 5), ("two", 4)]
-        assert all(0 <= one.seconds < LIVE_SECONDS for one in replicas.live())
+        assert [(replica.id, replica.seq) for replica in replicas.live()] == [("one", 5), ("two", 4)]
+        assert all(0 <= replica.seconds < LIVE_SECONDS for replica in replicas.live())
         with store.database.writing() as connection:
             connection.exec_driver_sql(f"UPDATE replicas SET at = at - {LIVE_SECONDS} WHERE id = 'two'")
-        assert [one.id for one in replicas.live()] == ["one"]
+        assert [replica.id for replica in replicas.live()] == ["one"]
         replicas.leave("one")
         assert replicas.live() == []
 

@@ -62,12 +62,12 @@ def deltas(draw):
     return Delta(parse_manifest(manifest), tensors)
 
 
-def same_tensors(one, other):
-    return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype
-        and one[name].shape == other[name].shape
-        and one[name].tobytes() == other[name].tobytes()
-        for name in one
+def same_tensors(first, other):
+    return first.keys() == other.keys() and all(
+        first[name].dtype == other[name].dtype
+        and first[name].shape == other[name].shape
+        and first[name].tobytes() == other[name].tobytes()
+        for name in first
     )
 
 

@@ -30,9 +30,9 @@ def test_of_a_key_its_hash_alone_is_kept(registry, place):
     assert record.digest == hashlib.sha256(key.encode()).digest()
     assert record.digest.hex().startswith(record.id)
     with join_store(place) as store, store.database.reading() as connection:
-        kept = [row for table in TABLES.sorted_tables for row in connection.execute(table.select())]
-    assert record.id in str(kept)
-    assert key not in str(kept)
+        rows = [row for table in TABLES.sorted_tables for row in connection.execute(table.select())]
+    assert record.id in str(rows)
+    assert key not in str(rows)
 
 
 def test_keys_are_listed_as_they_were_made_and_revoked(registry):
@@ -135,7 +135,7 @@ def test_the_audit_trail_says_who_made_and_revoked_which_key(registry):
     registry.keys.revoke(record.id, Actor("cli"))
     registry.keys.revoke(record.id, Actor("too late"))
     changes = registry.feed.audit(0, 9)
-    assert [(one.action, one.key, one.principal, one.request) for one in changes] == [
+    assert [(change.action, change.key, change.principal, change.request) for change in changes] == [
         ("mint-key", f"ci/{record.id}", "key:boss", "a-request"),
         ("revoke-key", f"ci/{record.id}", "cli", ""),
     ]
@@ -148,8 +148,8 @@ def test_the_audit_trail_is_paged_and_filtered(registry):
     registry.move_alias("a", "live", 3, 1, Actor("two"))
     registry.move_alias("a", "live", 1, 3, Actor("two"))
     every = registry.feed.audit(0, 99)
-    assert [one.seq for one in every] == [1, 2, 3, 4, 5, 6]
-    assert [(one.before, one.version, one.rolled_back) for one in every[4:]] == [(1, 3, False), (3, 1, True)]
+    assert [entry.seq for entry in every] == [1, 2, 3, 4, 5, 6]
+    assert [(entry.before, entry.version, entry.rolled_back) for entry in every[4:]] == [(1, 3, False), (3, 1, True)]
     assert registry.feed.audit(2, 2) == every[2:4]
     assert registry.feed.audit(0, 99, task="a", principal="one") == [every[0], every[3]]
     assert registry.feed.audit(0, 99, since=every[2].at) == every[2:]
@@ -189,9 +189,13 @@ def test_holdings_agree_with_the_audit_trail(tmp_path_factory, changes):
                 else:
                     getattr(registry, name)(task, *rest)
         sizes = {(entry.task, entry.version): entry.size for entry in registry.entries()}
-        trail = [one for one in registry.feed.audit(0, 999) if one.action == Action.UPLOAD]
+        trail = [entry for entry in registry.feed.audit(0, 999) if entry.action == Action.UPLOAD]
         for who in ("ann", "bob"):
-            held = {at: sizes[at] for one in trail if one.principal == who and (at := (one.task, one.version)) in sizes}
+            held = {
+                at: sizes[at]
+                for entry in trail
+                if entry.principal == who and (at := (entry.task, entry.version)) in sizes
+            }
             tasks, stored = len({task for task, _ in held}), sum(held.values())
             registry.require_room("new", 1, Actor(who, quotas=Quotas(tasks=tasks + 1, bytes=stored + 1)))
             for quotas in (Quotas(bytes=stored or 1), Quotas(tasks=tasks or 1)):

@@ -120,6 +120,6 @@ def test_whatever_is_in_the_cells_their_order_does_not_matter(cells, random):
         except InvalidData as error:
             return error.detail.split(",")[0]
 
-    found = form(cells)
+    read = form(cells)
     random.shuffle(cells)
-    assert form(cells) == found
+    assert form(cells) == read

@@ -64,7 +64,9 @@ def test_a_token_task_has_at_most_512_labels():
 
 # Written by the release that had format 1 alone.
 DIGEST_OF_FORMAT_1 = "sha256:dd4f2e6624b84a383695261cddaeac2268626026d8abbb0cbccf50670dba7dd6"
-TENSORS = {name: np.arange(one.size, dtype=np.float32).reshape(one.shape) for name, one in tensors_for().items()}
+TENSORS = {
+    name: np.arange(tensor.size, dtype=np.float32).reshape(tensor.shape) for name, tensor in tensors_for().items()
+}
 NUMBERS = st.floats(0, 1)
 WINDOWS = st.integers(8, 16).flatmap(
     lambda tokens: st.fixed_dictionaries(
@@ -89,8 +91,10 @@ DECISIONS = (
             "cut": st.sampled_from(["head", "ends", "abstain"]),
         },
     )
-    .filter(lambda one: not one.keys() >= {"window", "cut"})
-    .filter(lambda one: "thresholds" not in one or one["thresholds"].keys() >= set(one.get("positives", ())))
+    .filter(lambda tensor: not tensor.keys() >= {"window", "cut"})
+    .filter(
+        lambda tensor: "thresholds" not in tensor or tensor["thresholds"].keys() >= set(tensor.get("positives", ()))
+    )
 )
 
 

@@ -158,8 +158,8 @@ def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(proxy, loca
     blobs = location.open(100)
     blobs.put(b"hello")
     proxy.silence()
-    for said in ("does not answer in time", *["did not answer a moment ago"] * 8):
-        with pytest.raises(BlobsAway, match=said):
+    for message in ("does not answer in time", *["did not answer a moment ago"] * 8):
+        with pytest.raises(BlobsAway, match=message):
             blobs.get(HELLO)
     proxy.speak()
     blobs._silent_until = 0.0
@@ -183,8 +183,8 @@ def test_a_copy_on_this_machine_answers_without_the_bucket(location, tmp_path, b
     written, read = location.open(100, cache).put(b"hello"), BlobCache(tmp_path / "other", 100)
     location.open(100, read).get(written)
     location.client.delete(NAME)
-    for kept in (cache, read):
-        blobs = location.open(100, kept)
+    for place in (cache, read):
+        blobs = location.open(100, place)
         assert blobs.get(HELLO) == blobs.get_local(HELLO) == b"hello"
         # A check is of the bucket, whatever there is here.
         with pytest.raises(StoreCorrupt, match="missing"):
@@ -228,10 +228,10 @@ def test_the_least_recently_used_copies_go(tmp_path):
         os.utime(tmp_path / digest_of(content).removeprefix("sha256:"), (number, number))
         os.utime(tmp_path / digest_of(contents[0]).removeprefix("sha256:"), (number, number))
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1600
-    kept = [number for number, content in enumerate(contents) if cache.get(digest_of(content))]
-    assert kept[0] == 0
-    assert kept[1:] == list(range(kept[1], 40))
-    assert len(kept) >= 14
+    cached = [number for number, content in enumerate(contents) if cache.get(digest_of(content))]
+    assert cached[0] == 0
+    assert cached[1:] == list(range(cached[1], 40))
+    assert len(cached) >= 14
 
 
 def test_using_a_copy_keeps_it(tmp_path):

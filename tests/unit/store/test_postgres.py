@@ -213,9 +213,9 @@ def test_names_are_ordered_by_their_bytes(place):
 def test_no_password_is_in_an_error_a_log_or_a_value(behind, proxy, caplog):
     caplog.set_level(logging.DEBUG)
     proxy.refuse()
-    with pytest.raises(StorageUnavailable) as found:
+    with pytest.raises(StorageUnavailable) as caught:
         Registry.open(behind)
-    assert "s3cret" not in f"{found.value.detail} {behind!r} {behind} {caplog.text}"
+    assert "s3cret" not in f"{caught.value.detail} {behind!r} {behind} {caplog.text}"
     assert "Connection refused" in caplog.text
 
 
@@ -228,10 +228,10 @@ def test_where_it_is_says_nothing_of_the_login(url):
 
 @pytest.mark.parametrize("rest", ["//u:s3cret@h/db?no_such=1", "//u:s3cret@[h/db"])
 def test_a_url_that_is_none_is_refused_without_repeating_it(tmp_path, rest):
-    with pytest.raises(InvalidSettings) as found:
+    with pytest.raises(InvalidSettings) as caught:
         Registry.open(StoreAddress.within(tmp_path, f"postgresql:{rest}"))
-    assert "s3cret" not in found.value.detail
-    assert found.value.__cause__ is None
+    assert "s3cret" not in caught.value.detail
+    assert caught.value.__cause__ is None
 
 
 def test_a_change_that_is_given_up_soon_waits_no_longer_for_others(place):

@@ -42,11 +42,11 @@ def cells(alphabet):
 def test_what_the_csv_library_writes_is_read_back(rows, delimiter, quoting, end, encoding, packed):
     text = written([HEADER, *rows], delimiter=delimiter, quoting=quoting, lineterminator=end)
     content = text.encode(encoding)
-    found = read_file(file("a.csv.gz" if packed else "a.csv", gzip.compress(content, 1) if packed else content))
-    assert list(found) == list(HEADER)
-    assert rows_of(found) == [list(row) for row in rows]
+    table = read_file(file("a.csv.gz" if packed else "a.csv", gzip.compress(content, 1) if packed else content))
+    assert list(table) == list(HEADER)
+    assert rows_of(table) == [list(row) for row in rows]
     unusual = "a.csv" + ".gz" * packed + f": {'semicolons' if delimiter == ';' else 'tabs'} are between the columns"
-    assert (unusual in found.notes) == (delimiter != ",")
+    assert (unusual in table.notes) == (delimiter != ",")
 
 
 CZECH = (
@@ -89,9 +89,9 @@ JAPANESE = (
 def test_an_encoding_is_guessed_from_all_rows_and_said(sentences, encoding):
     rows = [f"{first} {second};a" for first in sentences for second in sentences]
     for order in (rows, rows[::-1]):
-        found = read_file(file("a.csv", "\n".join(["text;label", "plain;b", *order]).encode(encoding)))
-        assert found["text"] == ["plain", *(row[:-2] for row in order)]
-        assert any("is not UTF-8 and is read as" in note and "--encoding" in note for note in found.notes)
+        table = read_file(file("a.csv", "\n".join(["text;label", "plain;b", *order]).encode(encoding)))
+        assert table["text"] == ["plain", *(row[:-2] for row in order)]
+        assert any("is not UTF-8 and is read as" in note and "--encoding" in note for note in table.notes)
 
 
 def test_bytes_of_no_encoding_are_asked_for():
@@ -109,8 +109,8 @@ def test_bytes_of_no_encoding_are_asked_for():
     ],
 )
 def test_the_rows_decide_where_a_header_has_several(header, rows, delimiter):
-    found = read_file(file("a.csv", "\n".join([header, *rows]).encode()))
-    assert len(found) == (1 if delimiter is None else 2)
+    table = read_file(file("a.csv", "\n".join([header, *rows]).encode()))
+    assert len(table) == (1 if delimiter is None else 2)
 
 
 @pytest.mark.parametrize("before", ["\n", "\r\n\r\n", "  \n", "{0}{0}\n\n"])
@@ -118,10 +118,10 @@ def test_the_rows_decide_where_a_header_has_several(header, rows, delimiter):
 def test_blank_rows_before_the_header_are_no_header(before, delimiter):
     rows = [("text", "label"), ("one, two; three", "b"), ("four", "")]
     content = before.format(delimiter) + written(rows, delimiter=delimiter, lineterminator="\n")
-    found = read_file(file("a.csv", content.encode()))
-    assert list(found) == ["text", "label"]
-    assert rows_of(found) == [["one, two; three", "b"], ["four", ""]]
-    assert found.place(0) == {"line": before.count("\n") + 2}
+    table = read_file(file("a.csv", content.encode()))
+    assert list(table) == ["text", "label"]
+    assert rows_of(table) == [["one, two; three", "b"], ["four", ""]]
+    assert table.place(0) == {"line": before.count("\n") + 2}
     with pytest.raises(InvalidData, match=rf"a\.csv line {before.count(chr(10)) + 4}: 3 cells under 2 columns"):
         read_file(file("a.csv", content.encode() + f"a{delimiter}b{delimiter}c\n".encode()))
 
@@ -130,6 +130,6 @@ def test_blank_rows_before_the_header_are_no_header(before, delimiter):
 @pytest.mark.parametrize("name", ["a.txt", "a.TXT.gz"])
 def test_a_text_file_has_a_text_per_line(name, encoding):
     content = 'das Päckchen, "spät"; \r\n \r\n{"text": 1}\nende'.encode(encoding)
-    found = read_file(file(name, gzip.compress(content) if name.endswith("gz") else content))
-    assert dict(found) == {"text": ['das Päckchen, "spät"; ', '{"text": 1}', "ende"]}
-    assert [found.places[row].number for row in range(3)] == [1, 3, 4]
+    table = read_file(file(name, gzip.compress(content) if name.endswith("gz") else content))
+    assert dict(table) == {"text": ['das Päckchen, "spät"; ', '{"text": 1}', "ende"]}
+    assert [table.places[row].number for row in range(3)] == [1, 3, 4]

@@ -42,7 +42,7 @@ BIG = b"x" * (16 * 2**20 + 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv", b"text,label\na,b\nc\0,d\n", "a.csv line 3 has a byte 0; is it a text file?"),
         ("a.csv", b'text,label\na,b\n"' + BIG + b'",b\n', "a.csv line 3 is not CSV: a cell has more than 16,777,216"),
@@ -81,8 +81,8 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.arrow", b"ARROW1 nonsense", "a.arrow is not readable"),
     ],
 )
-def test_what_is_wrong_is_one_line(name, content, said):
-    with pytest.raises(InvalidData, match=said) as caught:
+def test_what_is_wrong_is_one_line(name, content, message):
+    with pytest.raises(InvalidData, match=message) as caught:
         read_file(file(name, content))
     assert "\n" not in caught.value.detail
     assert len(caught.value.detail) < 400
@@ -107,7 +107,7 @@ class Endless(io.RawIOBase):
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "again", "said"),
+    ("name", "first", "again", "message"),
     [
         ("a.csv", b"text,label\na,b\n", b"no line end, ", "line 3 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b'text,label\na,b\n"x\n', b'","x\n', "line 3 is not CSV: a row has more than 65,536 characters"),
@@ -117,13 +117,13 @@ class Endless(io.RawIOBase):
         ("a.json", b'[{"text": ' + b"9" * 9999, b"9", "line 1 is not JSON: a number is too long"),
     ],
 )
-def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name, first, again, said):
+def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name, first, again, message):
     for module in (lines, json_rows):
         monkeypatch.setattr(module, "MAX_ROW_CHARACTERS", 2**16)
     monkeypatch.setattr(json_rows, "MAX_WHOLE", 2**17)
     endless = File(name, lambda: io.BufferedReader(Endless(first, again, 2**23)))
     # Said, since to find the encoding a file is read to its end.
-    with pytest.raises(InvalidData, match=said):
+    with pytest.raises(InvalidData, match=message):
         read_file(endless, "utf-8")
 
 

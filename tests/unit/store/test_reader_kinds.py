@@ -16,22 +16,22 @@ from table_files import book, file
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (
             "a.tsv",
             'text\tlabel\nfine\tgood\n"never again\tbad\nthey said fine"\tgood\n',
             "line 3: a quote opens .* 2 lines",
         ),
-        ("a.csv", 'text,label\n"never again,bad\nthey said fine",good\nfine,good\n', "line 2: a quote opens"),
-        ("a.csv", 'label,text\nbad,"never again\ngood,they said fine"\n', "line 2: a quote opens"),
+        ("a.csv", 'text,label\n"never again,bad\nthey message fine",good\nfine,good\n', "line 2: a quote opens"),
+        ("a.csv", 'label,text\nbad,"never again\ngood,they message fine"\n', "line 2: a quote opens"),
         ("a.csv", 'id,text,label\n1,"never,bad\n2,it,bad\n3,fine",good\n', "line 2: a quote opens a cell over 3 lines"),
         ("a.csv", 'text;label\r\n"never;bad\r\nfine";good\r\n', "line 2: a quote opens"),
         ("a.tsv", 'text\tlabel\n"' + "x\tbad\n" * 11 + 'y"\tgood\n', "over 12 lines"),
     ],
 )
-def test_a_quote_that_merges_rows_is_doubted(name, content, said):
-    with pytest.raises(InvalidData, match=said):
+def test_a_quote_that_merges_rows_is_doubted(name, content, message):
+    with pytest.raises(InvalidData, match=message):
         read_file(file(name, content))
 
 
@@ -89,10 +89,10 @@ def test_a_sheet_is_named():
 
 
 def test_titles_above_the_header_of_a_sheet_are_left_out_and_said():
-    found = read_file(file("a.xlsx", book(One=[("Complaints 2026",), (), ("by Ana",), *TABLE])))
-    assert (found["text"], found["label"]) == (["a", "b"], ["x", "y"])
-    assert found.notes == ("the header of a.xlsx is row 4: nothing above it is read",)
-    assert found.where([0]) == "a.xlsx row 5"
+    table = read_file(file("a.xlsx", book(One=[("Complaints 2026",), (), ("by Ana",), *TABLE])))
+    assert (table["text"], table["label"]) == (["a", "b"], ["x", "y"])
+    assert table.notes == ("the header of a.xlsx is row 4: nothing above it is read",)
+    assert table.where([0]) == "a.xlsx row 5"
     assert read_file(file("a.xlsx", book(One=[("text",), ("a",), ("b",)])))["text"] == ["a", "b"]
 
 
@@ -108,7 +108,7 @@ def test_half_a_surrogate_pair_has_a_word_of_its_own():
         == "the text is empty or not a text"
     )
     assert text_fault("\u200bx", "\U0001f600", "\u2764\ufe0f") == ""
-    assert [is_blank(one) for one in ("\u0301", "\t", "é", "_")] == [True, True, False, False]
+    assert [is_blank(text) for text in ("\u0301", "\t", "é", "_")] == [True, True, False, False]
     with pytest.raises(InvalidData, match=r"a\.jsonl lines 1 and 2: the name of a column has half of a surrogate pair"):
         read_file(file("a.jsonl", '{"text": "a", "k\\ud83d": 1}\n{"k\\ud83d": 2}\n{"text": "b"}\n'))
     sample_of(file("a.jsonl", '{"text": "a", "k\\ud83d": 1}\n'))
@@ -119,15 +119,15 @@ def test_different_ids_stay_different_when_they_are_written(tmp_path, ending):
     ids = [f"a{HALF}", "a\ud83e", ["x", HALF], "fine"]
     with (tmp_path / f"a{ending}").open("wb") as out:
         writer = WRITERS[ending](out, ["id"], {})
-        for one in ids:
-            writer.add({"id": one})
+        for identifier in ids:
+            writer.add({"id": identifier})
         writer.end()
-    found = read_file(tmp_path / f"a{ending}")["id"]
+    written = read_file(tmp_path / f"a{ending}")["id"]
     if ending == ".jsonl":
-        assert found == ids
+        assert written == ids
     else:
-        assert found == ["a\\ud83d", "a\\ud83e", '["x", "\\ud83d"]', "fine"]
-        assert json.loads(found[2]) == ids[2]
+        assert written == ["a\\ud83d", "a\\ud83e", '["x", "\\ud83d"]', "fine"]
+        assert json.loads(written[2]) == ids[2]
     assert escaped("größe") == "größe"
 
 

@@ -60,12 +60,12 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_rows_are_those_that_were_written(tmp_path, name):
     WRITERS[name](tmp_path / name)
-    found = read_file(tmp_path / name)
-    assert found["text"] == [row["text"] for row in ROWS]
-    assert found["label"] == [row["label"] for row in ROWS]
+    table = read_file(tmp_path / name)
+    assert table["text"] == [row["text"] for row in ROWS]
+    assert table["label"] == [row["label"] for row in ROWS]
     # A text file and a sheet have texts; what is a number is decided where labels are read.
-    assert [float(cell) for cell in found["stars"]] == [row["stars"] for row in ROWS]
-    assert [float(cell) for cell in found["share"]] == [row["share"] for row in ROWS]
+    assert [float(cell) for cell in table["stars"]] == [row["stars"] for row in ROWS]
+    assert [float(cell) for cell in table["share"]] == [row["share"] for row in ROWS]
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if "index" not in name])
@@ -73,8 +73,8 @@ def test_rows_are_those_that_were_written(tmp_path, name):
 def test_a_task_is_the_same_from_every_file(tmp_path, name, label):
     WRITERS[name](tmp_path / name)
     expected = load_dataset(str(_reference(tmp_path)), DataOptions(label=label))
-    found = load_dataset(str(tmp_path / name), DataOptions(label=label))
-    assert (found.task_type, found.labels, found.digest) == (expected.task_type, expected.labels, expected.digest)
+    dataset = load_dataset(str(tmp_path / name), DataOptions(label=label))
+    assert (dataset.task_type, dataset.labels, dataset.digest) == (expected.task_type, expected.labels, expected.digest)
 
 
 BYTES = {
@@ -98,13 +98,13 @@ def test_bytes_that_are_utf8_are_texts(tmp_path, kind, name, write):
     columns = {column: pyarrow.array([encode(row[column]) for row in ROWS], as_stored) for column in ("text", "label")}
     write(pyarrow.table(columns), str(tmp_path / name))
     if kind == "list":
-        found = read_file(tmp_path / name)
-        assert found["label"] == [[row["label"]] for row in ROWS]
+        table = read_file(tmp_path / name)
+        assert table["label"] == [[row["label"]] for row in ROWS]
     else:
         named = {"text": "text.of", "label": "label.of"} if kind == "field" else {}
-        found = load_dataset(str(tmp_path / name), DataOptions(**named))
-        assert found.digest == load_dataset(str(_reference(tmp_path))).digest
-    assert f"{name}: cells of bytes are read as texts where they are UTF-8: text, label" in found.notes
+        table = load_dataset(str(tmp_path / name), DataOptions(**named))
+        assert table.digest == load_dataset(str(_reference(tmp_path))).digest
+    assert f"{name}: cells of bytes are read as texts where they are UTF-8: text, label" in table.notes
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ TWO = {"text": "b", "label": "y", "meta": None, "late": [1]}
 def test_no_cell_of_json_is_lost_whatever_row_has_it(tmp_path, content):
     """Rows with other keys, and objects that come later than others, in every form that a JSON file may have."""
     (tmp_path / "a.json").write_text(json.dumps(content))
-    found = read_file(tmp_path / "a.json")
-    rows = zip(found["text"], found["label"], found["meta.kind"], found["late"], strict=True)
+    table = read_file(tmp_path / "a.json")
+    rows = zip(table["text"], table["label"], table["meta.kind"], table["late"], strict=True)
     assert sorted(rows, key=str) == [("a", "x", 1, None), ("b", "y", None, [1])]
 
 
@@ -164,8 +164,8 @@ def test_a_column_with_a_point_is_a_field(tmp_path):
     rows = [{"text": "a", "meta.kind": "x"}, {"text": "b", "meta": {"kind": "y"}}, {"text": "c", "meta": "z"}]
     for order in (rows, rows[::-1]):
         (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in order))
-        found = read_file(tmp_path / "a.jsonl")
-        assert sorted(zip(found["text"], found["meta.kind"], strict=True)) == [("a", "x"), ("b", "y"), ("c", None)]
+        table = read_file(tmp_path / "a.jsonl")
+        assert sorted(zip(table["text"], table["meta.kind"], strict=True)) == [("a", "x"), ("b", "y"), ("c", None)]
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,15 @@ def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     sheet.append(["=1+1", "#N/A", None, "never"])
     book.create_sheet("other").append(["x"])
     book.save(tmp_path / "a.xlsx")
-    found = read_file(tmp_path / "a.xlsx")
-    assert list(found) == ["Text", "label", "column 3", "when"]
+    table = read_file(tmp_path / "a.xlsx")
+    assert list(table) == ["Text", "label", "column 3", "when"]
     # A formula has the value that it had when it was saved: this library computes none.
-    assert found["Text"] == ["words", "42", "True", ""]
-    assert found["label"] == ["1", "1", "0.5", ""]
-    assert found["when"] == ["2026-03-01", "2026-03-01 12:30:00", "", "never"]
-    assert found.place(2) == {"row": 5}
-    assert found.where([0, 2]) == "a.xlsx rows 2 and 5"
-    assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)
+    assert table["Text"] == ["words", "42", "True", ""]
+    assert table["label"] == ["1", "1", "0.5", ""]
+    assert table["when"] == ["2026-03-01", "2026-03-01 12:30:00", "", "never"]
+    assert table.place(2) == {"row": 5}
+    assert table.where([0, 2]) == "a.xlsx rows 2 and 5"
+    assert table.notes == ("a.xlsx has 2 sheets, of which the first is read",)
 
 
 def test_escapes_of_a_sheet_are_read_as_spreadsheets_show_them(tmp_path):
@@ -212,11 +212,11 @@ def test_escapes_of_a_sheet_are_read_as_spreadsheets_show_them(tmp_path):
     book.active.append(["came_x000D_\n too_x0009_late", "late_x000D_", datetime.timedelta(hours=25, seconds=5)])
     book.active.append(["_x005F_x000D_ _xD83D__xDE00_ _xD83D_ _x00g0_ _X000D_", "la_x0074_e", None])
     book.save(tmp_path / "a.xlsx")
-    found = read_file(tmp_path / "a.xlsx")
-    assert list(found) == ["text", "label", "took"]
-    assert found["text"] == ["came\r\n too\tlate", "_x000D_ \N{GRINNING FACE} \ufffd _x00g0_ _X000D_"]
-    assert found["took"] == ["25:00:05", ""]
-    assert {plain(cell) for cell in found["label"]} == {"late"}
+    table = read_file(tmp_path / "a.xlsx")
+    assert list(table) == ["text", "label", "took"]
+    assert table["text"] == ["came\r\n too\tlate", "_x000D_ \N{GRINNING FACE} \ufffd _x00g0_ _X000D_"]
+    assert table["took"] == ["25:00:05", ""]
+    assert {plain(cell) for cell in table["label"]} == {"late"}
 
 
 def test_folders_of_the_hub(tmp_path):
@@ -240,8 +240,8 @@ def test_folders_of_the_hub(tmp_path):
         # As the Hub converts every data set: a folder for each split.
         (tmp_path / "converted" / split).mkdir(parents=True)
         part.to_parquet(tmp_path / "converted" / split / "0000.parquet")
-    found = [load_dataset(str(tmp_path / name)) for name in ("saved", "hub", "converted")]
-    assert {data.labels for data in found} == {("ham", "spam")}
-    assert len({data.digest for data in found}) == 1
-    assert {name: len(split) for name, split in found[0].splits.items()} == {"train": 27, "validation": 3, "test": 4}
+    loaded = [load_dataset(str(tmp_path / name)) for name in ("saved", "hub", "converted")]
+    assert {data.labels for data in loaded} == {("ham", "spam")}
+    assert len({data.digest for data in loaded}) == 1
+    assert {name: len(split) for name, split in loaded[0].splits.items()} == {"train": 27, "validation": 3, "test": 4}
     assert load_dataset(str(tmp_path / "one")).labels == ("ham", "spam")

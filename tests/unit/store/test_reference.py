@@ -52,7 +52,7 @@ def test_a_reference_makes_format_3_and_comes_back_whole():
         ({"scores": [3, 6]}, "do not add up to the rows"),
         ({"scores": [10]}, "one count more than edges"),
         ({"confidence": None}, "none without a confidence"),
-        ({"edges": [0.01 * one for one in range(10)]}, "at most 9"),
+        ({"edges": [0.01 * number for number in range(10)]}, "at most 9"),
         ({"right": RIGHT | {"answered": [[4, -1, 0]]}}, "greater than or equal to 0"),
         ({"right": {"more": [[1]]}}, "'answered' or 'scores'"),
         ({"split": ""}, "at least 1 character"),

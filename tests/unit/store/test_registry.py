@@ -279,11 +279,11 @@ def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
 
 def test_every_connection_is_durable(tmp_path):
     database = SqliteDatabase(tmp_path / "x.sqlite3")
-    with database.readers.connect() as one, database.writers.connect() as other:
-        for connection in (one, other):
+    with database.readers.connect() as reader, database.writers.connect() as other:
+        for connection in (reader, other):
             names = ("journal_mode", "synchronous", "foreign_keys")
-            found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
-            assert found == ["wal", 2, 1], "2 is FULL"
+            values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
+            assert values == ["wal", 2, 1], "2 is FULL"
     database.close()
 
 
@@ -386,8 +386,8 @@ def test_manifests_of_many_versions_come_without_those_that_are_gone_or_damaged(
         damaged = update(VERSIONS).where(VERSIONS.c.task == "a", VERSIONS.c.version == 2)
         connection.execute(damaged.values(manifest="{}"))
     registry.delete_version("b", 2)
-    found = [(entry, manifest.method) for entry, manifest in registry.manifests([*entries[:2], entries[3]])]
-    assert found == [(entries[0], "bitfit:a1")]
+    methods = [(entry, manifest.method) for entry, manifest in registry.manifests([*entries[:2], entries[3]])]
+    assert methods == [(entries[0], "bitfit:a1")]
     assert list(registry.manifests([])) == []
 
 

@@ -239,10 +239,10 @@ class Histories(RuleBasedStateMachine):
 
         done = self.at_once(work)
         task = self.model.setdefault(name, ModelTask())
-        added = {record.version: record.digest for record, _ in (one for one in done if isinstance(one, tuple))}
+        added = {record.version: record.digest for record, _ in (step for step in done if isinstance(step, tuple))}
         assert len(added) == WRITERS // 2
         task.last = max(task.last, *added)
-        left = next((one.versions for one in self.registry.tasks() if one.name == name), ())
+        left = next((step.versions for step in self.registry.tasks() if step.name == name), ())
         assert "gone" in done or left == tuple(sorted(added))
         every = task.versions | added
         task.versions = {n: every[n] for n in left}
@@ -250,9 +250,9 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self):
-        found = {task.name: (task.versions, task.aliases) for task in self.registry.tasks()}
+        tasks = {task.name: (task.versions, task.aliases) for task in self.registry.tasks()}
         existing = {name: task for name, task in self.model.items() if task.versions}
-        assert found == {name: (tuple(sorted(task.versions)), task.aliases) for name, task in existing.items()}
+        assert tasks == {name: (tuple(sorted(task.versions)), task.aliases) for name, task in existing.items()}
         entries = self.registry.entries()
         assert {(entry.task, entry.version, entry.digest) for entry in entries} == {
             (name, n, digest) for name, task in self.model.items() for n, digest in task.versions.items()

@@ -88,7 +88,7 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(writers):
 
 
 def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(writers):
-    one, other, sweeper = (registry._store.database for registry in writers[:3])
+    first, other, sweeper = (registry._store.database for registry in writers[:3])
     events = []
 
     def sweep():
@@ -97,7 +97,7 @@ def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(writers):
             events.append("sweep")
 
     with ThreadPoolExecutor(1) as pool:
-        with one.adding(), other.adding():
+        with first.adding(), other.adding():
             swept = pool.submit(sweep)
             events.append("both add")
         swept.result()
@@ -113,7 +113,7 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
                 for _ in range(10):
                     gc.sweep(store, timedelta(0))
             return []
-        kept = []
+        records = []
         for i in range(5):
             delta = make_delta(i % 3)
             task = f"task-{number}"
@@ -122,12 +122,12 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
             if record.version != other.version and i < 3:
                 writers[number].delete_version(task, record.version)
             else:
-                kept.append(record)
-        return kept
+                records.append(record)
+        return records
 
-    kept = [record for records in all_at_once(WRITERS, work) for record in records]
-    assert kept
-    for record in kept:
+    written = [record for records in all_at_once(WRITERS, work) for record in records]
+    assert written
+    for record in written:
         assert loads(writers[0].read(record)).digest == record.digest
 
 

@@ -81,13 +81,16 @@ def record(samples, rows):
 
 
 def ids(samples, task="tone"):
-    return [one.id for one in samples.without_feedback(task, 1000)]
+    return [sample.id for sample in samples.without_feedback(task, 1000)]
 
 
 def test_samples_and_feedback_come_back_as_they_were(samples):
     pair = sample("r/1", texts=("question?", "answer\u2028\x00"), labels=(), score=None)
     keep(samples, [sample(), pair])
-    assert sorted(samples.find(["r/0", "r/1", "none"], lambda task: True), key=lambda one: one.id) == [sample(), pair]
+    assert sorted(samples.find(["r/0", "r/1", "none"], lambda task: True), key=lambda sample: sample.id) == [
+        sample(),
+        pair,
+    ]
     rows = [
         feedback("a", right=["x", "y"], answers={3: ["x"], 4: None}, at=NOW),
         feedback("b", right=0.25, answers={3: 0.5}, at=NOW - timedelta(1), kind=Kind.CORRECTION),
@@ -117,7 +120,7 @@ def test_what_has_feedback_waits_no_more(samples):
     keep(samples, [sample("r/9", task="two")])
     record(samples, [feedback("x", answer_id="r/2"), feedback("y", task="two", answer_id="r/3")])
     assert ids(samples) == ["r/3", "r/1", "r/0"]
-    assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
+    assert [sample.id for sample in samples.without_feedback("tone", 1)] == ["r/3"]
     # Nor does an equal text with another id, or with none; of another task, or without its text, it is another one.
     keep(samples, [sample(f"same/{n}", texts=("a", "b")) for n in range(2)] + [sample("other", texts=("ab",))])
     given = {"texts": ("a", "b")}
@@ -135,11 +138,11 @@ def test_no_text_is_readable_in_the_database(place):
         record(samples, [feedback(texts=(MARKER,), explanation=MARKER)])
         if registry.shared:
             with registry.database.reading() as connection:
-                found = [
+                rows = [
                     *connection.execute(text("SELECT * FROM samples")),
                     *connection.execute(text("SELECT * FROM feedback")),
                 ]
-            stored = repr(found).encode()
+            stored = repr(rows).encode()
         else:
             stored = b"".join(file.read_bytes() for file in place.folder.glob(f"{FILE}*"))
     assert b"key:app" in stored
@@ -155,7 +158,7 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place, monkeypat
     with opened(place, OTHER, KEY) as (samples, _):
         samples.prepare()
         keep(samples, [sample("new")])
-        assert {one.id for one in samples.find(["old", "new"], lambda task: True)} == {"old", "new"}
+        assert {sample.id for sample in samples.find(["old", "new"], lambda task: True)} == {"old", "new"}
     with opened(place, OTHER) as (samples, _):
         assert samples.find(["new"], lambda task: True) == [sample("new")]
         with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
@@ -231,9 +234,9 @@ def test_above_the_bound_the_principal_with_most_rows_loses_its_oldest(samples, 
     record(samples, [feedback("kept", task="two")])
     for n in range(5):
         record(samples, [feedback(f"flood-{n}-{each}", principal="key:flood", at=NOW + DAY) for each in range(4)])
-    names = [one.principal for one in feedback_of(samples, "tone")]
+    names = [row.principal for row in feedback_of(samples, "tone")]
     assert {name: names.count(name) for name in set(names)} == {"key:people": 2, "key:other": 2, "key:flood": 2}
-    left = [one.identifier for one in feedback_of(samples, "tone") if one.principal == "key:people"]
+    left = [row.identifier for row in feedback_of(samples, "tone") if row.principal == "key:people"]
     assert left == ["key:people-2", "key:people-1"]
     assert len(feedback_of(samples, "two")) == 1
 
@@ -253,7 +256,7 @@ def test_a_reviewers_feedback_is_replaced_by_itself_and_by_reviewers_alone(sampl
                     record(samples, rows[:1])
                 with pytest.raises(ReviewerOnly, match="1" if not together else "2") if refused else nullcontext():
                     record(samples, [feedback(f"beside {identifier}"), *rows[1 - together :]])
-                there = {one.identifier: one for one in feedback_of(samples, "tone")}
+                there = {row.identifier: row for row in feedback_of(samples, "tone")}
                 assert there.get(identifier) == (rows[1] if not refused else None if together else rows[0])
                 assert (f"beside {identifier}" in there) == (not refused)
 
@@ -267,7 +270,7 @@ def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
     assert ids(samples) == ["r/1"]
     record(samples, [feedback("by id", texts=(MARKER,))])
     samples.delete_sample("tone", "by id")
-    assert {one.texts for one in feedback_of(samples, "tone")} == {None}
+    assert {row.texts for row in feedback_of(samples, "tone")} == {None}
     for task, id in (("tone", "r/0"), ("two", "r/1"), ("tone", "by id")):
         with pytest.raises(SampleNotFound):
             samples.delete_sample(task, id)
@@ -293,7 +296,7 @@ def forgotten(registry, task):
     """While the block runs the registry is as it was before the task was made."""
     tables = {table: f"SELECT * FROM {table} WHERE task = '{task}'" for table in ("keepings", "identities")}
     with registry.database.writing() as connection:
-        rows = {table: connection.execute(text(found)).mappings().one() for table, found in tables.items()}
+        rows = {table: connection.execute(text(query)).mappings().one() for table, query in tables.items()}
         for table in tables:
             connection.execute(text(f"DELETE FROM {table} WHERE task = '{task}'"))
     yield
@@ -430,16 +433,16 @@ def rows_of(samples):
 @contextmanager
 def two_stores(place):
     """Two stores on one database, as two replicas have them."""
-    with opened(place, KEY) as (one, registry), open_samples(registry.database, [KEY]) as two:
-        yield one, two, registry
+    with opened(place, KEY) as (first, registry), open_samples(registry.database, [KEY]) as two:
+        yield first, two, registry
 
 
 def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
-    with two_stores(place) as (one, two, registry):
+    with two_stores(place) as (first, two, registry):
         before = two.owner("tone")
-        keep(one, [sample()])
+        keep(first, [sample()])
         registry.delete_keeping("tone")
-        one.delete_texts(before.task)
+        first.delete_texts(before.task)
         # Keeping begins anew, while the other replica still writes an answer and feedback from before.
         registry.set_keeping("tone", EVERYTHING)
         assert two.keep([(before.keeping, sample("late"))]) == {}
@@ -451,19 +454,19 @@ def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
 
 def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
     """Two replicas write while a third call deletes all texts, or one: when all have ended, none is there."""
-    with two_stores(place) as (one, two, registry):
+    with two_stores(place) as (first, two, registry):
         for turn in range(10):
             registry.set_keeping("tone", EVERYTHING)
-            keep(one, [sample(f"r/{turn}")])
-            before = one.owner("tone")
+            keep(first, [sample(f"r/{turn}")])
+            before = first.owner("tone")
 
             def act(n, turn=turn, before=before):
-                writer = (one, two)[n // 2 % 2]
+                writer = (first, two)[n // 2 % 2]
                 if n == 0 and turn % 2:
                     registry.delete_keeping("tone")
-                    one.delete_texts(before.task)
+                    first.delete_texts(before.task)
                 elif n == 0:
-                    one.delete_sample("tone", f"r/{turn}")
+                    first.delete_sample("tone", f"r/{turn}")
                 elif n % 2 and turn % 2:
                     writer.keep([(before.keeping, sample(f"{turn}/{n}"))])
                 else:
@@ -471,8 +474,8 @@ def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
                     writer.record([(before, given)])
 
             all_at_once(7, act)
-            assert one.count("tone") == 0
-            assert {row.texts for row in feedback_of(one, "tone")} <= {None}
+            assert first.count("tone") == 0
+            assert {row.texts for row in feedback_of(first, "tone")} <= {None}
 
 
 def test_outcomes_are_those_of_counting_by_hand(samples):
@@ -490,7 +493,7 @@ def test_outcomes_are_those_of_counting_by_hand(samples):
     record(samples, rows)
     judged = [row for row in rows if row.kind is Kind.OUTCOME and {1, 3} <= row.answers.keys()]
     right = [(row.answers[1] == row.right, row.answers[3] == row.right) for row in judged]
-    expected = Outcomes(*(right.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
+    expected = Outcomes(*(right.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))))
     assert samples.outcomes("tone", 3, [1])[1] == expected
     assert min(expected) > 0
     assert samples.outcomes("tone", 9, [1])[1] == Outcomes()
@@ -504,7 +507,7 @@ def test_the_first_outcome_of_an_identifier_counts_whatever_comes_later(samples)
     record(samples, [feedback("b", right="good", kind=Kind.REVIEW), feedback("a", kind=Kind.CORRECTION)])
     assert samples.outcomes("tone", 3, [4])[4] == Outcomes(wins=1, losses=1)
     assert samples.outcomes("tone", 3, [5])[5] == Outcomes()
-    assert {one.identifier: one.right for one in feedback_of(samples, "tone")} == {"a": "bad", "b": "good"}
+    assert {row.identifier: row.right for row in feedback_of(samples, "tone")} == {"a": "bad", "b": "good"}
 
 
 def test_concurrent_writers_leave_feedback_whole(samples):
@@ -514,7 +517,7 @@ def test_concurrent_writers_leave_feedback_whole(samples):
 
     all_at_once(6, write)
     assert ids(samples) == ["r/0"]
-    assert len({one.right for one in feedback_of(samples, "tone")}) == 1
+    assert len({row.right for row in feedback_of(samples, "tone")}) == 1
 
 
 def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
@@ -527,13 +530,13 @@ def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
             feedback("third", task="other", answer_id="r/4"),
         ],
     )
-    found, after = [], ""
+    samples_of_pages, after = [], ""
     while after is not None:
         page, after = samples.page("tone", after, 3)
         assert len(page) <= 3
-        found += page
-    assert [one.id for one, _ in found] == [f"r/{at}" for at in range(7)]
-    assert {one.id: given.identifier for one, given in found if given} == {"r/3": "second"}
+        samples_of_pages += page
+    assert [sample.id for sample, _ in samples_of_pages] == [f"r/{at}" for at in range(7)]
+    assert {sample.id: given.identifier for sample, given in samples_of_pages if given} == {"r/3": "second"}
 
 
 def test_feedback_is_counted_from_each_tasks_own_time(samples, monkeypatch):

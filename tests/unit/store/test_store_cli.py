@@ -75,11 +75,11 @@ def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, stor
     assert code == 1
     facts = json.loads(out)
     assert facts["versions"] == 3
-    assert {(one["task"], one["version"], one["repaired"]) for one in facts["problems"]} == {
+    assert {(problem["task"], problem["version"], problem["repaired"]) for problem in facts["problems"]} == {
         ("spam", 1, False),
         ("tone", 1, False),
     }
-    assert sorted(one["problem"].rpartition(" ")[2] for one in facts["problems"]) == ["missing", "says"]
+    assert sorted(problem["problem"].rpartition(" ")[2] for problem in facts["problems"]) == ["missing", "says"]
     assert err == "error: 2 of 3 versions cannot be served as they are\n"
     other.unlink()
     os.mkfifo(other)
@@ -111,8 +111,8 @@ def test_an_impossible_repair_is_named(onebert, store):
     named = f"UPDATE versions SET digest = 'sha256:{digest}' WHERE task = 'tone'"
     change(store, "UPDATE versions SET manifest = '{}'", named)
     code, out, err = onebert("check", "--repair", "--json")
-    problems = {(one["task"], one["version"]): one for one in json.loads(out)["problems"]}
-    assert {ref: one["repaired"] for ref, one in problems.items()} == {
+    problems = {(problem["task"], problem["version"]): problem for problem in json.loads(out)["problems"]}
+    assert {ref: problem["repaired"] for ref, problem in problems.items()} == {
         ("spam", 1): True,
         ("spam", 3): True,
         ("tone", 1): False,
@@ -128,7 +128,7 @@ def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     assert out.splitlines()[-1] == "kept: found without a version less than 24h ago (--older-than)"
     assert blob(store, make_delta(2)).exists()
     code, out, _ = onebert("gc", "--older-than", "0s", "--json")
-    assert [one["digest"] for one in json.loads(out)["removed"]] == [make_delta(2).digest]
+    assert [entry["digest"] for entry in json.loads(out)["removed"]] == [make_delta(2).digest]
     assert not blob(store, make_delta(2)).exists()
     assert onebert("check")[0] == 0
 
@@ -174,8 +174,8 @@ def test_a_sweep_that_fails_halfway_prints_what_went_and_then_the_error(onebert,
     assert (code, err) == (1, "error: the store's disk refuses: Input/output error\n")
     assert (blob(store, first).exists(), blob(store, last).exists()) == (False, True)
     if as_json:
-        assert [one["digest"] for one in json.loads(out)["removed"]] == [first.digest]
-        assert [one["digest"] for one in json.loads(out)["kept"]] == [last.digest]
+        assert [entry["digest"] for entry in json.loads(out)["removed"]] == [first.digest]
+        assert [entry["digest"] for entry in json.loads(out)["kept"]] == [last.digest]
     else:
         assert out.startswith("1 file (1,024 bytes) removed\n1 file (1,024 bytes) of no version:\n")
         assert "kept:" not in out
@@ -210,9 +210,9 @@ def test_a_lost_database_is_made_anew_of_the_files(onebert, store, tmp_path):
         Registry.open(store)
     code, out, err = onebert("recover")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
-    found = versions(store)
-    assert set(found.values()) == before | {make_delta(2).digest}
-    assert ("recovered-" + short(make_delta(1)), 1) in found
+    registered = versions(store)
+    assert set(registered.values()) == before | {make_delta(2).digest}
+    assert ("recovered-" + short(make_delta(1)), 1) in registered
     assert onebert("check")[1].startswith("4 versions, 4 of them whole")
 
 

@@ -96,12 +96,12 @@ def rows(address):
     with join_store(address) as store, open_samples(store.database) as samples:
         of_store = [table for table in TABLES.sorted_tables if table is not ORPHANS]
         of_samples = [table for table in OF_TASKS if table is not UNKNOWN]
-        found = {}
+        of_tables = {}
         for database, tables in ((store.database, of_store), (samples.database, of_samples)):
             for table in tables:
                 with database.reading() as connection:
-                    found[table.name] = sorted(map(repr, connection.execute(select(table))))
-        return found
+                    of_tables[table.name] = sorted(map(repr, connection.execute(select(table))))
+        return of_tables
 
 
 def blobs(address):
@@ -114,7 +114,7 @@ def problems(address):
     with join_store(address) as store:
         with store.database.reading() as connection:
             entries = version_entries(connection)
-        return [one.problem for one in check_versions(store, entries) if one.problem]
+        return [check_version.problem for check_version in check_versions(store, entries) if check_version.problem]
 
 
 def copy(source, target, **arguments):

@@ -55,47 +55,47 @@ def test_rows_that_are_all_answered_rightly_name_no_temperature(margin):
     _, gold = drawn(60, 5)
     logits = margin * gold + np.random.default_rng(6).normal(0, 0.1, gold.shape)
     assert (logits.argmax(axis=1) == gold.argmax(axis=1)).all()
-    found = calibrate(logits, gold, manifest(), [])
-    assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
-    assert any("all answers are right" in note for note in found.notes)
-    assert found.facts["auroc_right"] == {"probability": None, "energy": None}
+    calibration = calibrate(logits, gold, manifest(), [])
+    assert (calibration.decision, calibration.facts["temperature"]["taken"]) == ({}, False)
+    assert any("all answers are right" in note for note in calibration.notes)
+    assert calibration.facts["auroc_right"] == {"probability": None, "energy": None}
 
 
 def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
     rows = judged(230, 3)
     for rate in (0.01, 0.05, 0.3):
-        found = thresholds_for_fpr(rows, rate)
+        cuts = thresholds_for_fpr(rows, rate)
         for label in range(3):
             others = sorted(rows.scores[~rows.right[:, label], label], reverse=True)
             allowed = int(round((len(others) + 1) * rate * 1e9) // 1e9)
-            assert found[label] == (others[allowed - 1] if allowed else np.inf)
+            assert cuts[label] == (others[allowed - 1] if allowed else np.inf)
 
 
 def test_thresholds_for_a_precision_are_the_lowest_that_a_plain_loop_finds():
     rows = judged(300, 5)
     rows = ScoredRows(np.round(rows.scores, 2), rows.right)  # with equal scores
     for precision in (0.6, 0.8, 0.95, 0.999):
-        found = thresholds_for_precision(rows, precision)
+        cuts = thresholds_for_precision(rows, precision)
         for label in range(3):
             good = []
             for threshold in [0.0, *rows.scores[:, label]]:
                 over = rows.scores[:, label] > threshold
                 if over.any() and rows.right[over, label].sum() / (over.sum() + 1) >= precision:
                     good.append(threshold)
-            assert found[label] == min(good, default=np.inf)
+            assert cuts[label] == min(good, default=np.inf)
 
 
 def test_rates_are_counted_for_each_label_and_all_together():
     rows = judged(400, 6)
     cuts = np.array([0.5, 0.9, 1.0])
-    found = as_rates(rates(cuts, rows))
+    counted = as_rates(rates(cuts, rows))
     over = rows.scores > cuts
     for label in range(3):
         hits = (over[:, label] & rows.right[:, label]).sum()
-        assert found.recall[label] == hits / rows.right[:, label].sum()
-        assert found.fpr[label] == (over[:, label] & ~rows.right[:, label]).sum() / (~rows.right[:, label]).sum()
-    assert np.isnan(found.precision[2])  # nothing is over one
-    assert found.precision[3] == (over & rows.right).sum() / over.sum()
+        assert counted.recall[label] == hits / rows.right[:, label].sum()
+        assert counted.fpr[label] == (over[:, label] & ~rows.right[:, label]).sum() / (~rows.right[:, label]).sum()
+    assert np.isnan(counted.precision[2])  # nothing is over one
+    assert counted.precision[3] == (over & rows.right).sum() / over.sum()
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit):
 def test_energy_is_taken_where_it_tells_unknown_texts_better():
     """Unknown texts whose logits are all low, and as far apart as those of the others: no probability shows that."""
     logits, gold = drawn(300, 8)
-    found = calibrate(logits + 5, gold, manifest(), targets_of(["coverage=0.9"]), drawn(100, 9)[0])
-    assert found.facts["abstain"]["by"] == "energy"
-    assert set(found.decision["abstain"]) == {"energy"}
-    assert found.facts["unknown"]["energy"]["auroc"] > 0.95
-    assert found.facts["unknown"]["probability"]["auroc"] < 0.6
+    calibration = calibrate(logits + 5, gold, manifest(), targets_of(["coverage=0.9"]), drawn(100, 9)[0])
+    assert calibration.facts["abstain"]["by"] == "energy"
+    assert set(calibration.decision["abstain"]) == {"energy"}
+    assert calibration.facts["unknown"]["energy"]["auroc"] > 0.95
+    assert calibration.facts["unknown"]["probability"]["auroc"] < 0.6
     # Without them, rows that are answered wrongly decide: by probability, which these logits are made for.
     assert set(calibrate(logits, gold, manifest(), targets_of(["coverage=0.9"])).decision["abstain"]) == {"below"}
 
@@ -152,15 +152,15 @@ def test_texts_that_are_cut_count_as_unanswered_where_the_task_abstains_on_them(
 
 def test_what_a_delta_decides_already_stays():
     logits, gold = drawn(500, 10)
-    own = {"positives": ["a"], "thresholds": {"a": 0.7}, "window": {"tokens": 8, "overlap": 0, "reduction": "max"}}
-    found = calibrate(logits * 4, gold, manifest(**own), [])
-    assert found.decision == own
-    assert not found.facts["temperature"]["taken"]
-    assert "thresholds of the delta are for it" in found.notes[0]
-    assert not found.facts["temperature"]["calibrated"]
-    found = calibrate(logits * 4, gold, manifest(**own), targets_of(["fpr=0.05"]))
-    assert found.decision.keys() == {*own, "temperature"}
-    assert found.decision["positives"] == ["a"]
+    decision = {"positives": ["a"], "thresholds": {"a": 0.7}, "window": {"tokens": 8, "overlap": 0, "reduction": "max"}}
+    calibration = calibrate(logits * 4, gold, manifest(**decision), [])
+    assert calibration.decision == decision
+    assert not calibration.facts["temperature"]["taken"]
+    assert "thresholds of the delta are for it" in calibration.notes[0]
+    assert not calibration.facts["temperature"]["calibrated"]
+    calibration = calibrate(logits * 4, gold, manifest(**decision), targets_of(["fpr=0.05"]))
+    assert calibration.decision.keys() == {*decision, "temperature"}
+    assert calibration.decision["positives"] == ["a"]
 
 
 @pytest.mark.parametrize("target", ["fpr=0.05", "precision=0.7"])
@@ -170,25 +170,27 @@ def test_targets_touch_the_thresholds_of_positive_labels_alone(target):
     assert whole.decision["thresholds"].keys() == {"a", "b", "c"}
     some = calibrate(logits, gold, manifest(positives=["c", "a"]), targets_of([target]))
     assert some.decision["thresholds"] == {name: whole.decision["thresholds"][name] for name in "ca"}
-    by_label = {one["label"]: one for one in whole.facts["thresholds"]["labels"]}
-    for one in some.facts["thresholds"]["labels"]:
-        assert one["precision"]["here"] == by_label[one["label"]]["precision"]["here"]
+    by_label = {label["label"]: label for label in whole.facts["thresholds"]["labels"]}
+    for label in some.facts["thresholds"]["labels"]:
+        assert label["precision"]["here"] == by_label[label["label"]]["precision"]["here"]
     # Both positive labels together are counted without the third.
     thresholds = np.array([some.decision["thresholds"][name] for name in "ac"])
     over = softmax(logits / some.decision.get("temperature", 1.0), axis=1)[:, [0, 2]] > thresholds
     assert some.facts["thresholds"]["all"]["recall"]["here"] == (over & gold[:, [0, 2]]).sum() / gold[:, [0, 2]].sum()
     # A threshold of another label stays, and with it the temperature that it is for.
-    kept = calibrate(logits * 4, gold, manifest(positives=["a"], thresholds={"a": 0.7, "b": 0.9}), targets_of([target]))
-    assert kept.decision["thresholds"]["b"] == 0.9
-    assert "temperature" not in kept.decision
+    calibration = calibrate(
+        logits * 4, gold, manifest(positives=["a"], thresholds={"a": 0.7, "b": 0.9}), targets_of([target])
+    )
+    assert calibration.decision["thresholds"]["b"] == 0.9
+    assert "temperature" not in calibration.decision
 
 
 def test_stated_rules_are_written_as_they_are_and_the_temperature_is_free_of_them():
     logits, gold = drawn(500, 10)
     of = manifest(thresholds={"a": 0.7}, positives=["a"])
-    found = calibrate(logits * 4, gold, of, [], None, fixed_rules(["a=0.8"], None, of))
-    assert found.decision["thresholds"] == {"a": 0.8}
-    assert found.facts["temperature"]["taken"]
+    calibration = calibrate(logits * 4, gold, of, [], None, fixed_rules(["a=0.8"], None, of))
+    assert calibration.decision["thresholds"] == {"a": 0.8}
+    assert calibration.facts["temperature"]["taken"]
     bound = calibrate(logits * 4, gold, of, [], None, fixed_rules(["b=0.8"], None, of))
     assert bound.decision["thresholds"] == {"a": 0.7, "b": 0.8}
     assert not bound.facts["temperature"]["taken"]
@@ -234,7 +236,7 @@ def test_positive_labels_keep_the_usual_threshold_beside_one_that_is_stated():
 
 
 @pytest.mark.parametrize(
-    ("rows", "target", "said"),
+    ("rows", "target", "message"),
     [
         (50, "fpr=0.01", r"that at least 99 rows do not have, and here none is absent from more than \d+: give"),
         (50, "precision=0.99", r"needs a label that at least 99 rows have, and here none has more than \d+: give more"),
@@ -242,9 +244,9 @@ def test_positive_labels_keep_the_usual_threshold_beside_one_that_is_stated():
         (50, "coverage=0.99", "at least 99 rows, and here are 50: give more rows, or ask for coverage=0.9803 or less"),
     ],
 )
-def test_what_rows_cannot_promise_is_refused_with_what_they_can(rows, target, said):
+def test_what_rows_cannot_promise_is_refused_with_what_they_can(rows, target, message):
     logits, gold = drawn(rows, 11)
-    with pytest.raises(InvalidData, match=said):
+    with pytest.raises(InvalidData, match=message):
         calibrate(logits, gold, manifest(), targets_of([target]))
 
 
@@ -261,11 +263,11 @@ def test_what_a_refusal_tells_to_ask_for_can_be_promised(rows, target):
 def test_labels_that_keep_no_promise_are_never_selected():
     logits, gold = drawn(400, 12)
     logits[:, 2] = np.random.default_rng(0).normal(size=400) - 3
-    found = calibrate(logits, gold, manifest(), targets_of(["precision=0.9"]))
-    assert found.decision["thresholds"]["c"] == 1.0
-    (note,) = found.notes
+    calibration = calibrate(logits, gold, manifest(), targets_of(["precision=0.9"]))
+    assert calibration.decision["thresholds"]["c"] == 1.0
+    (note,) = calibration.notes
     assert note.startswith("no threshold of these labels keeps precision=0.9, and they are never selected: 'c' (")
-    order = np.argsort(-softmax(logits / found.decision.get("temperature", 1.0), axis=1)[:, 2])
+    order = np.argsort(-softmax(logits / calibration.decision.get("temperature", 1.0), axis=1)[:, 2])
     best = max(np.cumsum(gold[order, 2]) / (np.arange(400) + 2))
     assert note.endswith(f"(the highest precision that one promises is {best:.3g})")
 
@@ -273,17 +275,17 @@ def test_labels_that_keep_no_promise_are_never_selected():
 def test_a_label_that_nearly_all_rows_have_is_said_to_lack_rows_without_it():
     logits, gold = drawn(400, 12)
     gold[:] = np.eye(3, dtype=bool)[np.where(np.arange(400) < 330, 0, 1)]
-    found = calibrate(logits, gold, manifest(), targets_of(["fpr=0.01"]))
-    assert found.notes[-1].endswith("they are never selected: 'a' (70 rows without it, and 99 are needed)")
+    calibration = calibrate(logits, gold, manifest(), targets_of(["fpr=0.01"]))
+    assert calibration.notes[-1].endswith("they are never selected: 'a' (70 rows without it, and 99 are needed)")
 
 
 def test_targets_and_tasks_that_are_none_are_refused():
-    for said in (["fpr"], ["fpr=1"], ["fpr=nan"], ["recall=0.9"], ["fpr=0.1", "precision=0.9"], ["coverage=0"]):
+    for targets in (["fpr"], ["fpr=1"], ["fpr=nan"], ["recall=0.9"], ["fpr=0.1", "precision=0.9"], ["coverage=0"]):
         with pytest.raises(InvalidSettings, match=r"--target (is|takes)"):
-            targets_of(said)
-    for one in (manifest("regression"), manifest(activation="none")):
+            targets_of(targets)
+    for of in (manifest("regression"), manifest(activation="none")):
         with pytest.raises(InvalidInput, match="can be calibrated"):
-            calibrate(*drawn(20, 0), one, [])
+            calibrate(*drawn(20, 0), of, [])
 
 
 def ask(*arguments):
@@ -305,10 +307,10 @@ def task(tmp_path):
     words = "the a parcel order invoice password screen late broken thanks please help good bad refund".split()
     texts = [" ".join(rng.choice(words, 5)) for _ in range(300)]
     model = onebert.load(tmp_path / "tone.safetensors", base=str(tiny_base()), device="cpu")
-    scores = np.array([[one.scores[name] for name in model.labels] for one in model.classify(texts)])
+    scores = np.array([[result.scores[name] for name in model.labels] for result in model.classify(texts)])
     gold = rng.uniform(size=scores.shape) < expit(4 * np.log(scores / (1 - scores)))
     names = np.array(model.labels)
-    rows = [json.dumps({"text": text, "label": list(names[one])}) for text, one in zip(texts, gold, strict=True)]
+    rows = [json.dumps({"text": text, "label": list(names[result])}) for text, result in zip(texts, gold, strict=True)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     return tmp_path, texts, gold
 
@@ -325,30 +327,30 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     folder, texts, gold = task
     before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"
     common = (before, "--data", folder / "rows.jsonl", "--target", "fpr=0.1", "--target", "coverage=0.8")
-    found = json.loads(ask(*common, "--json"))
-    one, two = load(before), load(out)
-    assert found["out"] == {"file": str(out), "digest": two.digest}
-    assert found["digest"] == one.digest != two.digest
-    assert {name: value.tobytes() for name, value in one.tensors.items()} == {
+    record = json.loads(ask(*common, "--json"))
+    first, two = load(before), load(out)
+    assert record["out"] == {"file": str(out), "digest": two.digest}
+    assert record["digest"] == first.digest != two.digest
+    assert {name: value.tobytes() for name, value in first.tensors.items()} == {
         name: value.tobytes() for name, value in two.tensors.items()
     }
-    assert one.manifest.model_dump(exclude={"format", "decision", "training", "reference"}) == two.manifest.model_dump(
+    assert first.manifest.model_dump(
         exclude={"format", "decision", "training", "reference"}
-    )
-    assert two.manifest.training["calibration"]["of"] == one.digest
+    ) == two.manifest.model_dump(exclude={"format", "decision", "training", "reference"})
+    assert two.manifest.training["calibration"]["of"] == first.digest
     assert two.manifest.training["calibration"]["thresholds"]["target"] == "fpr=0.1"
-    assert two.manifest.training["calibration"]["temperature"] == found["temperature"]
+    assert two.manifest.training["calibration"]["temperature"] == record["temperature"]
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
-    assert found["notes"] == []
+    assert record["notes"] == []
 
     answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)
-    selected = np.array([[name in one.labels for name in two.manifest.labels] for one in answers])
-    together = found["thresholds"]["all"]
+    selected = np.array([[name in first.labels for name in two.manifest.labels] for first in answers])
+    together = record["thresholds"]["all"]
     # A row whose score is the threshold itself may be rounded over it: its text is computed in other company here.
     assert (selected & ~gold).sum() / (~gold).sum() == pytest.approx(together["fpr"]["here"], abs=0.01)
     assert (selected & gold).sum() / gold.sum() == pytest.approx(together["recall"]["here"], abs=0.01)
-    assert np.mean([not one.abstained for one in answers]) == pytest.approx(
-        found["abstain"]["coverage"]["here"], abs=0.01
+    assert np.mean([not first.abstained for first in answers]) == pytest.approx(
+        record["abstain"]["coverage"]["here"], abs=0.01
     )
     assert together["fpr"]["low"] < 0.1 < together["fpr"]["high"]
 
@@ -362,12 +364,12 @@ def test_a_threshold_and_positive_labels_are_written_without_rows(task):
     before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"
     labels = load(before).manifest.labels
     stated = ("--threshold", f"{labels[0]}=0.8", "--threshold", f"{labels[2]}=0", "--positive", labels[0])
-    found = json.loads(ask(before, *stated, "--json"))
-    one, two = load(before), load(out)
+    record = json.loads(ask(before, *stated, "--json"))
+    first, two = load(before), load(out)
     assert two.manifest.decision.thresholds == {labels[0]: 0.8, labels[2]: 0.0}
     assert two.manifest.decision.positives == [labels[0]]
-    assert two.manifest.training["calibration"] == {"of": one.digest, "stated": found["stated"]}
-    assert {name: value.tobytes() for name, value in one.tensors.items()} == {
+    assert two.manifest.training["calibration"] == {"of": first.digest, "stated": record["stated"]}
+    assert {name: value.tobytes() for name, value in first.tensors.items()} == {
         name: value.tobytes() for name, value in two.tensors.items()
     }
     for answer in onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts[:50]):
@@ -385,14 +387,14 @@ def test_a_calibrated_file_keeps_its_history_and_its_reference_where_answers_sta
     folder, *_ = task
     rows = folder / "rows.jsonl"
     ask(folder / "tone.safetensors", "--data", rows, "--out", folder / "one.safetensors")
-    one = load(folder / "one.safetensors").manifest
-    assert one.reference is not None
-    ask(folder / "one.safetensors", "--positive", one.labels[0], "--out", folder / "two.safetensors")
+    manifest_ = load(folder / "one.safetensors").manifest
+    assert manifest_.reference is not None
+    ask(folder / "one.safetensors", "--positive", manifest_.labels[0], "--out", folder / "two.safetensors")
     two = load(folder / "two.safetensors").manifest
-    assert two.reference == one.reference
-    assert two.decision.temperature == one.decision.temperature
-    assert two.training["calibration"]["data"] == one.training["calibration"]["data"]
-    ask(folder / "two.safetensors", "--threshold", f"{one.labels[0]}=0.9", "--out", folder / "three.safetensors")
+    assert two.reference == manifest_.reference
+    assert two.decision.temperature == manifest_.decision.temperature
+    assert two.training["calibration"]["data"] == manifest_.training["calibration"]["data"]
+    ask(folder / "two.safetensors", "--threshold", f"{manifest_.labels[0]}=0.9", "--out", folder / "three.safetensors")
     assert load(folder / "three.safetensors").manifest.reference is None  # it counts other answers
 
 

@@ -35,9 +35,9 @@ def run(*arguments):
 
 def facts(*arguments):
     done = run(*arguments, "--json")
-    found = json.loads(done.stdout)
-    assert done.exit_code == (0 if found["trainable"] else 1)
-    return found
+    record = json.loads(done.stdout)
+    assert done.exit_code == (0 if record["trainable"] else 1)
+    return record
 
 
 def write(path, rows, header="text,label"):
@@ -53,17 +53,17 @@ def test_everything_is_said_at_once(tmp_path):
     write(tmp_path / "train.csv", [*GOOD, GOOD[0], "my order 1 is late,a", "rare,c", *bad])
     write(tmp_path / "validation.csv", ["my order 2 is late,a", "new,b"])
     write(tmp_path / "test.csv", ["new,b", "my order 2 is late,a", "newer,a", "t,unknown"])
-    found = facts(tmp_path)
-    assert not found["trainable"]
-    assert found["duplicates"] == {"train": 1, "validation": 0, "test": 0}
-    assert found["contradictions"] == {"texts": 1, "first": ["train.csv lines 3 and 43"]}
-    assert [(leak["split"], leak["of"], leak["rows"]) for leak in found["leaks"]] == [
+    record = facts(tmp_path)
+    assert not record["trainable"]
+    assert record["duplicates"] == {"train": 1, "validation": 0, "test": 0}
+    assert record["contradictions"] == {"texts": 1, "first": ["train.csv lines 3 and 43"]}
+    assert [(leak["split"], leak["of"], leak["rows"]) for leak in record["leaks"]] == [
         ("validation", "train", 1),
         ("test", "train", 1),
         ("test", "validation", 2),
     ]
-    assert found["few"] == {"c": 1}
-    bad = {(one["file"], one["line"]): one["what"] for one in found["bad"]["first"]}
+    assert record["few"] == {"c": 1}
+    bad = {(row["file"], row["line"]): row["what"] for row in record["bad"]["first"]}
     assert bad == {
         ("train.csv", 45): "1 cell under 2 columns",
         ("train.csv", 46): "the text is empty or not a text",
@@ -71,7 +71,7 @@ def test_everything_is_said_at_once(tmp_path):
         ("train.csv", 48): "3 cells under 2 columns",
         ("test.csv", 5): "the label 'unknown' is not one of the 3 known (a, b, c)",
     }
-    assert found["bad"]["rows"] == 5
+    assert record["bad"]["rows"] == 5
     shown = run(tmp_path).stdout
     assert "bad: train.csv line 46: the text is empty" in shown
     assert "texts with different answers: 1: train.csv lines 3 and 43" in shown
@@ -91,10 +91,10 @@ def test_a_file_that_breaks_off_at_its_first_row_is_refused_for_that_alone(tmp_p
     [refused] = facts(write(tmp_path / "a.csv", rows))["refused"]
     assert refused.startswith("a.csv line 2: a quote opens a cell over 2 lines")
     # What could be read before is looked at all the same.
-    found = facts(write(tmp_path / "b.csv", ["one cell", *GOOD, '"open,a']))
-    assert found["rows"] == {"train": 40}
-    assert [one["line"] for one in found["bad"]["first"]] == [2]
-    assert any("b.csv line 43 is not CSV: a quote is left open" in why for why in found["refused"])
+    record = facts(write(tmp_path / "b.csv", ["one cell", *GOOD, '"open,a']))
+    assert record["rows"] == {"train": 40}
+    assert [row["line"] for row in record["bad"]["first"]] == [2]
+    assert any("b.csv line 43 is not CSV: a quote is left open" in why for why in record["refused"])
 
 
 def test_of_cells_of_which_none_is_a_number_no_numbers_are_described(tmp_path):
@@ -110,9 +110,9 @@ def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_pat
 
 
 def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
-    found = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 1050, *[",a"] * 50]))
-    assert found["bad"]["rows"] == 1100
-    assert len(found["bad"]["first"]) == MAX_LISTED
+    record = facts(write(tmp_path / "a.csv", [*GOOD, *["x"] * 1050, *[",a"] * 50]))
+    assert record["bad"]["rows"] == 1100
+    assert len(record["bad"]["first"]) == MAX_LISTED
     assert "bad: and 100 more rows" in run(tmp_path / "a.csv").stdout
 
 
@@ -125,7 +125,7 @@ def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):
         "bad: train-00000-of-00002.csv line 43: the text is empty or not a text",
         "bad: train-00001-of-00002.csv lines 2, 4: the text is empty or not a text",
     ]
-    places = [(one["file"], one["line"]) for one in facts(tmp_path)["bad"]["first"]]
+    places = [(row["file"], row["line"]) for row in facts(tmp_path)["bad"]["first"]]
     assert places == [
         *(("train-00000-of-00002.csv", line) for line in range(42, 47)),
         *(("train-00001-of-00002.csv", line) for line in (2, 4)),
@@ -143,13 +143,13 @@ def test_a_mended_copy_is_what_pandas_makes_of_the_file(tmp_path):
     ]
     source = write(tmp_path / "a.csv", [*rows, *(f"{i + 7},{row}" for i, row in enumerate(GOOD))], "id,text,label")
     before, out = source.read_bytes(), tmp_path / "b.csv"
-    found = facts(source, "--fold-labels", "--drop-duplicates", "--out", out)
+    record = facts(source, "--fold-labels", "--drop-duplicates", "--out", out)
     assert source.read_bytes() == before
     frame = pd.read_csv(source, dtype=str)
     frame["label"] = frame["label"].str.strip().str.lower()
     frame = frame.drop_duplicates(["text", "label"])
     pd.testing.assert_frame_equal(pd.read_csv(out, dtype=str), frame.reset_index(drop=True))
-    assert found["mended"] == {
+    assert record["mended"] == {
         "out": str(out),
         "rows": len(frame),
         "folded": {"Billing": "billing", "BILLING": "billing"},
@@ -158,7 +158,7 @@ def test_a_mended_copy_is_what_pandas_makes_of_the_file(tmp_path):
         "unreadable": 0,
     }
     # What still contradicts is named by its lines in the file that was read.
-    assert found["contradictions"] == {"texts": 1, "first": ["a.csv lines 2 and 5"]}
+    assert record["contradictions"] == {"texts": 1, "first": ["a.csv lines 2 and 5"]}
     again = facts(out, "--fold-labels", "--drop-duplicates", "--out", tmp_path / "c.csv")["mended"]
     assert (again["folded"], again["dropped"]["rows"]) == ({}, 0)
     shown = run(source, "--drop-duplicates", "--out", tmp_path / "d.jsonl").stdout
@@ -237,7 +237,7 @@ def test_counts_are_those_of_a_plain_loop_and_the_verdict_is_that_of_training(tr
             },
         )
 
-    found = examine(
+    record = examine(
         source(), DataOptions(), 9, lambda texts: _lengths(load_tokenizer(str(tiny_base()))[0], texts)
     ).facts
     try:
@@ -245,22 +245,22 @@ def test_counts_are_those_of_a_plain_loop_and_the_verdict_is_that_of_training(tr
         refused = False
     except InvalidData:
         refused = True
-    assert bool(found["refused"]) == refused
-    if "splits" not in found:
+    assert bool(record["refused"]) == refused
+    if "splits" not in record:
         return
     labels = {label for _, label in train if label}
     good = [(text, label) for text, label in train if text and label]
     tested = [(text, label) for text, label in test if text and label in labels]
-    assert found["bad"]["rows"] == len(train) - len(good) + len(test) - len(tested)
-    assert found["splits"]["train"]["labels"] == {name: Counter(label for _, label in good)[name] for name in labels}
-    assert found["duplicates"]["train"] == len(good) - len(set(good))
+    assert record["bad"]["rows"] == len(train) - len(good) + len(test) - len(tested)
+    assert record["splits"]["train"]["labels"] == {name: Counter(label for _, label in good)[name] for name in labels}
+    assert record["duplicates"]["train"] == len(good) - len(set(good))
     texts = {text for text, _ in good}
-    assert found["contradictions"]["texts"] == sum(
-        len({label for text, label in rows if text == one}) > 1
+    assert record["contradictions"]["texts"] == sum(
+        len({label for text, label in rows if text == distinct}) > 1
         for rows in (good, tested)
-        for one in {t for t, _ in rows}
+        for distinct in {t for t, _ in rows}
     )
-    assert sum(leak["rows"] for leak in found["leaks"]) == sum(text in texts for text, _ in tested)
+    assert sum(leak["rows"] for leak in record["leaks"]) == sum(text in texts for text, _ in tested)
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -268,7 +268,7 @@ def test_lengths_are_those_of_the_tokens_that_an_encoder_gets(family):
     tokenizer, longest = load_tokenizer(str(tiny_base(family)))
     base = load_base(str(tiny_base(family)))
     texts = ["my order is late", "x", ("what is late", "my order " * 7), "parcel " * 50]
-    assert _lengths(tokenizer, texts).tolist() == [len(one) for one in base.tokenizer.encode(texts, 10**6)]
+    assert _lengths(tokenizer, texts).tolist() == [len(tokens) for tokens in base.tokenizer.encode(texts, 10**6)]
     assert longest == base.spec.max_length
 
 
@@ -301,8 +301,8 @@ def test_commands_that_do_not_compute_import_no_torch(command, tmp_path):
 
 
 def test_cut_texts_are_counted(tmp_path):
-    found = facts(write(tmp_path / "a.csv", [*GOOD, "late " * 100 + ",a"]), "--max-length", 16)
-    tokens = found["splits"]["train"]["tokens"]
+    record = facts(write(tmp_path / "a.csv", [*GOOD, "late " * 100 + ",a"]), "--max-length", 16)
+    tokens = record["splits"]["train"]["tokens"]
     assert (tokens["max_length"], tokens["cut"], tokens["cut_share"]) == (16, 1, round(1 / 41, 6))
     assert tokens["longest"] > 100 >= tokens["p95"]
 

@@ -32,7 +32,7 @@ def fine_tuned(folder: Path, family: str, auto_class: str, **more: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("family", "auto_class", "said", "pooling"),
+    ("family", "auto_class", "architecture", "pooling"),
     [
         ("modernbert", SEQUENCE, {"classifier_pooling": "cls"}, "cls"),
         ("modernbert", SEQUENCE, {"classifier_pooling": "mean", "classifier_activation": "relu"}, "mean"),
@@ -48,12 +48,12 @@ def fine_tuned(folder: Path, family: str, auto_class: str, **more: str) -> Path:
     ],
 )
 def test_a_delta_of_a_checkpoint_answers_as_its_class(
-    tmp_path: Path, family: str, auto_class: str, said: dict[str, str], pooling: str
+    tmp_path: Path, family: str, auto_class: str, architecture: dict[str, str], pooling: str
 ) -> None:
     base = load_base(str(tiny_base(family)))
-    checkpoint = read_finetuned(fine_tuned(tmp_path / "tuned", family, auto_class, **said), base)
-    exact, found = exact_tensors(checkpoint, base)
-    assert (found, changed_tables(checkpoint.params, base)) == (pooling, [])
+    checkpoint = read_finetuned(fine_tuned(tmp_path / "tuned", family, auto_class, **architecture), base)
+    exact, read = exact_tensors(checkpoint, base)
+    assert (read, changed_tables(checkpoint.params, base)) == (pooling, [])
     tensors = {name: torch.from_numpy(value) for name, value in exact.items()}
     for module, difference in changed_matrices(checkpoint.params, base).items():
         # At full rank nothing is cut: what differs is rounding.
@@ -61,12 +61,12 @@ def test_a_delta_of_a_checkpoint_answers_as_its_class(
     row, texts = fold(base, tensors, pooling, checkpoint.head.activation), random_texts([3, 20, 70])
     with torch.inference_mode():
         ours = logits_of(base, stack_rows(base, [row]), packed(base, texts, [0] * len(texts)))
-    for one, other in zip(ours, answer_all(checkpoint.model, texts), strict=True):
-        torch.testing.assert_close(one, torch.from_numpy(other), rtol=0, atol=1e-4)
+    for first, other in zip(ours, answer_all(checkpoint.model, texts), strict=True):
+        torch.testing.assert_close(first, torch.from_numpy(other), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("family", "said", "why"),
+    ("family", "architecture", "why"),
     [
         ("eurobert", {}, "classifier reads late, and a delta's the first token or the mean"),
         (
@@ -77,8 +77,8 @@ def test_a_delta_of_a_checkpoint_answers_as_its_class(
     ],
 )
 def test_a_classifier_that_no_delta_holds_is_refused(
-    tmp_path: Path, family: str, said: dict[str, str], why: str
+    tmp_path: Path, family: str, architecture: dict[str, str], why: str
 ) -> None:
-    base, folder = load_base(str(tiny_base(family))), fine_tuned(tmp_path / "tuned", family, SEQUENCE, **said)
+    base, folder = load_base(str(tiny_base(family))), fine_tuned(tmp_path / "tuned", family, SEQUENCE, **architecture)
     with pytest.raises(InvalidInput, match=why):
         read_finetuned(folder, base)

@@ -45,24 +45,24 @@ def logits(tensors, text, pooling="mean"):
 
 def test_words_and_parts_of_one_text(made):
     file, delta = made()
-    found = facts(explain, file, TEXT, "--layers")
+    record = facts(explain, file, TEXT, "--layers")
     whole = logits(delta.tensors, TEXT).softmax(0)
     label = int(whole.argmax())
-    assert (found["label"], found["score"]) == (f"label {label}", pytest.approx(float(whole[label]), abs=1e-4))
-    left, gradient = found["explanations"]
+    assert (record["label"], record["score"]) == (f"label {label}", pytest.approx(float(whole[label]), abs=1e-4))
+    left, gradient = record["explanations"]
     assert (left["method"], gradient["method"]) == ("occlusion", "gradient_times_input")
     words = TEXT.split()
-    for one in (left, gradient):
-        assert [TEXT[word["start"] : word["end"]] for word in one["words"]] == words
+    for record in (left, gradient):
+        assert [TEXT[word["start"] : word["end"]] for word in record["words"]] == words
     without = [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
     expected = [float(whole[label] - logits(delta.tensors, text).softmax(0)[label]) for text in without]
     np.testing.assert_allclose([word["effect"] for word in left["words"]], expected, atol=2e-4)
-    for part in found["removed"]:
+    for part in record["removed"]:
         if part["kind"] == "layer" and part["name"] != "embeddings":
-            tensors = {name: one for name, one in delta.tensors.items() if f"layer.{part['name']}." not in name}
+            tensors = {name: record for name, record in delta.tensors.items() if f"layer.{part['name']}." not in name}
             effect = float(whole[label] - logits(tensors, TEXT).softmax(0)[label])
             assert part["score"] == pytest.approx(effect, abs=2e-4)
-    kinds = [part["kind"] for part in found["removed"]]
+    kinds = [part["kind"] for part in record["removed"]]
     assert (kinds.count("base"), kinds.count("layer"), kinds[-1]) == (1, 4, "symbol")
     shown = invoke(explain, file, TEXT, "--layers").stdout
     assert "gradient × input" in shown
@@ -74,11 +74,11 @@ def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
     file, _ = made()
     printed = invoke(explain, file, TEXT, f"{TEXT} now and then").stdout
     rows = [line.split()[:2] for line in printed.splitlines()]
-    found = [row for row in rows if row and row[0] in ("first", "second")]
-    assert len(found) == 12
-    assert {which for which, _ in found} == {"first", "second"}
+    lines = [row for row in rows if row and row[0] in ("first", "second")]
+    assert len(lines) == 12
+    assert {which for which, _ in lines} == {"first", "second"}
     words = {"first": TEXT.split(), "second": [*TEXT.split(), "now", "and", "then"]}
-    assert all(word in words[which] for which, word in found)
+    assert all(word in words[which] for which, word in lines)
     assert "and 3 more, which --json has\n" in printed
     alone = invoke(explain, file, TEXT).stdout
     assert "first" not in alone
@@ -90,12 +90,12 @@ def test_how_much_of_a_long_text_is_explained_is_said(made, tmp_path):
     window = {"tokens": 8, "overlap": 2, "reduction": "mean"}
     file, _ = made(max_length=8, format=2, decision={"window": window})
     for text, tokens in ((TEXT, 8), (f"{TEXT} now", 9), (f"{TEXT} {TEXT}", 14)):
-        found, printed = facts(explain, file, text), invoke(explain, file, text).stdout
-        assert found["tokens"] == {"read": 8, "of": tokens}
-        for one in found["explanations"]:
-            assert [text[word["start"] : word["end"]] for word in one["words"]] == text.split()[:6]
-        said = f"8 of {tokens} tokens were read; effects are of these; a server reads all, in windows\n"
-        assert (said in printed) == ("tokens were read" in printed) == (tokens > 8)
+        record, printed = facts(explain, file, text), invoke(explain, file, text).stdout
+        assert record["tokens"] == {"read": 8, "of": tokens}
+        for explanation in record["explanations"]:
+            assert [text[word["start"] : word["end"]] for word in explanation["words"]] == text.split()[:6]
+        note = f"8 of {tokens} tokens were read; effects are of these; a server reads all, in windows\n"
+        assert (note in printed) == ("tokens were read" in printed) == (tokens > 8)
     data = tmp_path / "rows.csv"
     data.write_text(f"text,label\n{TEXT},label 0\n{TEXT} now,label 1\n")
     longer = "1 texts are longer than a window: a server reads them whole, and here they are truncated"
@@ -107,22 +107,22 @@ def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):
     file, delta = made("lora")
     data = tmp_path / "rows.csv"
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS * 4))
-    found = facts(explain, file, "--data", data)
-    assert (found["rows"], found["split"], found["metric"]) == (12, "all", "accuracy")
-    assert found["accuracy"] == facts(evaluate, file, "--data", data)["metrics"]["accuracy"]
+    record = facts(explain, file, "--data", data)
+    assert (record["rows"], record["split"], record["metric"]) == (12, "all", "accuracy")
+    assert record["accuracy"] == facts(evaluate, file, "--data", data)["metrics"]["accuracy"]
 
     def loss(tensors):
         return -np.mean([float(logits(tensors, text).log_softmax(0)[int(label[-1])]) for text, label in ROWS])
 
-    assert found["loss"] == pytest.approx(loss(delta.tensors), abs=1e-4)
-    layers = [part for part in found["removed"] if part["kind"] == "layer"]
+    assert record["loss"] == pytest.approx(loss(delta.tensors), abs=1e-4)
+    layers = [part for part in record["removed"] if part["kind"] == "layer"]
     assert [part["name"] for part in layers] == ["0", "1", "2"]
     for part in layers:
-        tensors = {name: one for name, one in delta.tensors.items() if f"layer.{part['name']}." not in name}
+        tensors = {name: tensor for name, tensor in delta.tensors.items() if f"layer.{part['name']}." not in name}
         assert part["loss"] == pytest.approx(loss(tensors) - loss(delta.tensors), abs=2e-4)
         save(tmp_path / "less.safetensors", Delta(delta.manifest, tensors))
         less = facts(evaluate, tmp_path / "less.safetensors", "--data", data)["metrics"]["accuracy"]
-        assert part["accuracy"] == pytest.approx(less - found["accuracy"])
+        assert part["accuracy"] == pytest.approx(less - record["accuracy"])
     assert facts(explain, file, "--data", data, "--rows", 4)["rows"] == 4
 
 
@@ -132,9 +132,9 @@ def test_a_token_task_has_parts_and_no_words(made, tmp_path):
     data = tmp_path / "rows.jsonl"
     rows = [{"words": text.split(), "tags": ["label 0", "label 1"] * (len(text.split()) // 2)} for text in [TEXT] * 3]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = facts(explain, file, "--data", data)
-    assert {part["kind"] for part in found["removed"]} == {"base", "layer", "symbol"}
-    assert all(np.isfinite(part["loss"]) for part in found["removed"])
+    record = facts(explain, file, "--data", data)
+    assert {part["kind"] for part in record["removed"]} == {"base", "layer", "symbol"}
+    assert all(np.isfinite(part["loss"]) for part in record["removed"])
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -157,13 +157,13 @@ def test_a_text_that_is_none_is_one_line(made, text):
 
 def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
     file, _ = made()
-    said = "can be removed: nothing of what was read would remain\n"
+    message = "can be removed: nothing of what was read would remain\n"
     printed = invoke(explain, file, "late").stdout
-    assert f"no word of the text {said}" in printed
+    assert f"no word of the text {message}" in printed
     assert "gradient" not in printed
     assert facts(explain, file, "late")["explanations"][0]["words"] == []
     of_pair = invoke(explain, file, "late order", "late").stdout
-    assert f"no word of the second text {said}" in of_pair
+    assert f"no word of the second text {message}" in of_pair
     assert of_pair.count("first") == 2
 
 

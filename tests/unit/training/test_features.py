@@ -42,10 +42,10 @@ def moved(run, steps=4):
     return state.values
 
 
-def predictions(run, values, kept):
+def predictions(run, values, rows):
     with torch.no_grad():
         row = run.fold(run.base, values)
-        return predict(run.base, row, kept)
+        return predict(run.base, row, rows)
 
 
 @pytest.mark.parametrize("low", [1, 2, LAYERS])

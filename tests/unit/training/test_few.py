@@ -118,18 +118,18 @@ def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base,
 
 
 def test_added_rows_are_trained_on_and_not_measured(base, few):
-    own = few.splits["train"]
-    more = replace(own, texts=tuple(f"{text}, they said" for text in own.texts), gold=1 - own.gold)
-    whole = own.joined(more.from_origin("feedback"))
+    before = few.splits["train"]
+    more = replace(before, texts=tuple(f"{text}, they said" for text in before.texts), gold=1 - before.gold)
+    whole = before.joined(more.from_origin("feedback"))
     run = run_of(base, replace(few, splits={**few.splits, "train": whole}), epochs=1)
     assert run.fingerprint != run_of(base, few, epochs=1).fingerprint, "no other rows' checkpoint is continued"
     selection = train_and_select(run)
     measured = selection.result.measured
     answered = np.stack(measured.logits).argmax(axis=1)
-    assert measured.scores["accuracy"] == pytest.approx(np.mean(answered == own.gold))
-    assert len(run.baselines.answers.logits) == len(own)
+    assert measured.scores["accuracy"] == pytest.approx(np.mean(answered == before.gold))
+    assert len(run.baselines.answers.logits) == len(before)
     constant = run.baselines.constant
-    assert constant.scores["validation"]["accuracy"] in (np.mean(own.gold), 1 - np.mean(own.gold))
+    assert constant.scores["validation"]["accuracy"] in (np.mean(before.gold), 1 - np.mean(before.gold))
     assert {len(fold.rows) + len(fold.held_out) for fold in fold_runs(run)} == {len(whole)}
 
 
@@ -184,7 +184,7 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     result = train_judged(run)
     gold = few.splits["train"].gold
     right = replace(result.measured, logits=[np.eye(2, dtype=np.float32)[label] for label in gold])
-    wrong = replace(result.measured, logits=[one[::-1] for one in right.logits])
+    wrong = replace(result.measured, logits=[logit[::-1] for logit in right.logits])
     assert jackknife_score(run, right).is_ahead_of(jackknife_score(run, wrong))
     assert unbeaten(run, wrong, jackknife_score(run, wrong), run.baselines) == "constant"
     assert unbeaten(run, right, jackknife_score(run, right), run.baselines) is None

@@ -47,14 +47,14 @@ def test_vectors_are_what_the_plain_model_pools(base, data, pooling):
 
 def test_the_baselines_are_what_their_answers_score(base, data):
     run = run_of(base, data)
-    found = run.baselines
+    baselines = run.baselines
     for split in ("validation", "test"):
         gold = data.splits[split].gold
         commonest = np.bincount(data.splits["train"].gold).argmax()
-        assert found.constant.scores[split]["accuracy"] == np.mean(gold == commonest)
-        measured = run.evaluate(run.model(run.with_head(run.init_values(), found.head)), split)
-        assert measured.scores == found.exact.scores[split]
-    assert found.answers.scores == found.exact.scores["validation"]
+        assert baselines.constant.scores[split]["accuracy"] == np.mean(gold == commonest)
+        measured = run.evaluate(run.model(run.with_head(run.init_values(), baselines.head)), split)
+        assert measured.scores == baselines.exact.scores[split]
+    assert baselines.answers.scores == baselines.exact.scores["validation"]
 
 
 def test_validation_chooses_the_strength_and_the_loss_breaks_ties(base, data):
@@ -85,17 +85,17 @@ def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
     run = run_of(base, undivided(data))
     apart = run_of(base, data).inputs.frozen
-    one, other = apart.head_inputs("train", "mean"), apart.head_inputs("validation", "mean")
-    vectors, gold = labeled_vectors([*one.vectors, *other.vectors], [*one.targets, *other.targets])
-    fold = fold_of(one.examples.joined(other.examples), "single_label", 5, 20240601)
+    first, other = apart.head_inputs("train", "mean"), apart.head_inputs("validation", "mean")
+    vectors, gold = labeled_vectors([*first.vectors, *other.vectors], [*first.targets, *other.targets])
+    fold = fold_of(first.examples.joined(other.examples), "single_label", 5, 20240601)
     assert set(fold.tolist()) == set(range(5))
     solved, _ = run.inputs.frozen.solve(run.objective, "mean", "accuracy")
     place = STRENGTHS.index(solved.head.strength)
     right = []
-    for one in range(5):
-        heads = fit_heads(run.objective, vectors[fold != one], gold[fold != one])
-        outputs = heads[place].logits(vectors[fold == one], run.objective.target_scale)
-        right += (outputs.argmax(axis=1) == gold[fold == one]).tolist()
+    for first in range(5):
+        heads = fit_heads(run.objective, vectors[fold != first], gold[fold != first])
+        outputs = heads[place].logits(vectors[fold == first], run.objective.target_scale)
+        right += (outputs.argmax(axis=1) == gold[fold == first]).tolist()
     assert len(right) == 68
     assert solved.answers.scores["accuracy"] == np.mean(right)
     (head,) = fit_heads(run.objective, vectors, gold, [solved.head.strength])
@@ -109,7 +109,7 @@ def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
 def test_a_fold_has_every_label():
     gold = np.array([i % 4 for i in range(40)])
     fold = fold_of(Split(tuple(map(str, range(40))), gold), "single_label", 5, 0)
-    assert all(set(gold[fold == one].tolist()) == set(range(4)) for one in range(5))
+    assert all(set(gold[fold == number].tolist()) == set(range(4)) for number in range(5))
 
 
 def test_a_task_of_words_has_an_exact_head(base, tags):

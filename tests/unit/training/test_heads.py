@@ -35,7 +35,7 @@ def penalized(objective, vectors, gold, strength, weight, bias):
     outputs = (vectors @ weight.T + bias) * scale.spread + scale.mean
     # Of a per-token task each vector is a text of one word.
     per_word = isinstance(objective, OBJECTIVES["token"])
-    rows, targets = (list(one.split(1) if per_word else one) for one in (outputs, torch.from_numpy(gold)))
+    rows, targets = (list(part.split(1) if per_word else part) for part in (outputs, torch.from_numpy(gold)))
     return gold.size * objective.loss(rows, targets) + strength / 2 * (weight**2).sum()
 
 
@@ -63,23 +63,23 @@ def test_it_is_the_minimum_that_another_optimizer_finds(task_type, labels, weigh
     unit = np.sqrt((centered**2).sum(axis=1).mean())
     scaled = torch.from_numpy(centered / unit)
     ours = [torch.from_numpy(head.weight * unit), torch.from_numpy(head.bias + head.weight @ vectors.mean(axis=0))]
-    found = [torch.zeros_like(one, dtype=torch.float64, requires_grad=True) for one in ours]
-    optimizer = torch.optim.LBFGS(found, max_iter=2000, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
+    parameters = [torch.zeros_like(tensor, dtype=torch.float64, requires_grad=True) for tensor in ours]
+    optimizer = torch.optim.LBFGS(parameters, max_iter=2000, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
 
     def closure():
         optimizer.zero_grad()
-        value = penalized(objective, scaled, gold, strength, *found)
+        value = penalized(objective, scaled, gold, strength, *parameters)
         value.backward()
         return value
 
     optimizer.step(closure)
-    found = [one.detach() for one in found]
-    least, reached = (float(penalized(objective, scaled, gold, strength, *one)) for one in (found, ours))
+    parameters = [tensor.detach() for tensor in parameters]
+    least, reached = (float(penalized(objective, scaled, gold, strength, *tensor)) for tensor in (parameters, ours))
     # The fit ends at a gradient of 1e-5; what is lost by it is of second order.
     assert reached == pytest.approx(least, rel=1e-4)
-    outputs = [scaled @ weight.double().T + bias.double() for weight, bias in (found, ours)]
+    outputs = [scaled @ weight.double().T + bias.double() for weight, bias in (parameters, ours)]
     if task_type in ("single_label", "token"):
-        outputs = [one.softmax(dim=1) for one in outputs]
+        outputs = [tensor.softmax(dim=1) for tensor in outputs]
     torch.testing.assert_close(*outputs, rtol=0.01, atol=0.01)
 
 
@@ -87,9 +87,9 @@ def test_a_teachers_probabilities_count_as_its_answers():
     for task_type in ("single_label", "multi_label"):
         objective, vectors, gold = task(task_type)
         soft = 0.2 + 0.6 * (np.eye(3)[gold] if task_type == "single_label" else gold)
-        for one, other in zip(*(fit_heads(objective, vectors, given) for given in (gold, soft)), strict=True):
-            assert np.array_equal(one.weight, other.weight)
-            assert np.array_equal(one.bias, other.bias)
+        for first, other in zip(*(fit_heads(objective, vectors, given) for given in (gold, soft)), strict=True):
+            assert np.array_equal(first.weight, other.weight)
+            assert np.array_equal(first.bias, other.bias)
 
 
 @pytest.mark.parametrize("present", [[2], [0, 2], [0, 2, 3]])
@@ -107,8 +107,10 @@ def test_a_label_without_rows_is_never_answered(present):
 def test_rows_that_are_all_alike_are_answered_by_their_shares():
     objective = OBJECTIVES["single_label"](tuple("abc"))
     (head, *_) = fit_heads(objective, np.ones((4, WIDTH), dtype=np.float32), np.array([0, 1, 2, 2]))
-    found = torch.from_numpy(head.logits(np.ones(WIDTH, dtype=np.float32), objective.target_scale)).softmax(dim=0)
-    assert found.tolist() == pytest.approx([0.25, 0.25, 0.5], abs=1e-3)
+    probabilities = torch.from_numpy(head.logits(np.ones(WIDTH, dtype=np.float32), objective.target_scale)).softmax(
+        dim=0
+    )
+    assert probabilities.tolist() == pytest.approx([0.25, 0.25, 0.5], abs=1e-3)
 
 
 @pytest.mark.parametrize(("task_type", "model"), [("single_label", LogisticRegression), ("regression", Ridge)])
@@ -118,14 +120,14 @@ def test_a_fit_multiplies_on_one_thread(task_type, model, monkeypatch):
     def blas_threads():
         return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
-    found, fit = set(), model.fit
+    threads, fit = set(), model.fit
 
     def watched(*arguments):
-        found.update(blas_threads())
+        threads.update(blas_threads())
         return fit(*arguments)
 
     monkeypatch.setattr(model, "fit", watched)
     with threadpool_limits(2, user_api="blas"):
         fit_heads(*task(task_type), [1.0])
         assert blas_threads() == {2}
-    assert found == {1}
+    assert threads == {1}

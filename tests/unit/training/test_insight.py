@@ -31,13 +31,13 @@ def drawn(seed=0, rows=300):
 
 
 def assert_as_reported(facts, report):
-    assert {one["label"] for one in facts} == {name for name in report if " avg" not in name} - {"accuracy"}
-    for one in facts:
-        expected = report[one["label"]]
-        assert one["support"] == expected["support"]
+    assert {fact["label"] for fact in facts} == {name for name in report if " avg" not in name} - {"accuracy"}
+    for fact in facts:
+        expected = report[fact["label"]]
+        assert fact["support"] == expected["support"]
         for ours, theirs in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
-            assert one[ours]["value"] == pytest.approx(expected[theirs], abs=1e-12)
-            assert 0 <= one[ours]["low"] <= one[ours]["value"] <= one[ours]["high"] <= 1
+            assert fact[ours]["value"] == pytest.approx(expected[theirs], abs=1e-12)
+            assert 0 <= fact[ours]["low"] <= fact[ours]["value"] <= fact[ours]["high"] <= 1
 
 
 def test_classes_are_those_of_scikit_learn():
@@ -61,8 +61,8 @@ def test_entities_are_those_of_seqeval():
     counts, by_text = classes.count_entities(gold, answered)
     assert_as_reported(counts.facts(), entity_report(gold, answered, output_dict=True, zero_division=0))
     whole = entity_report(gold, answered, output_dict=True, zero_division=0)["micro avg"]
-    common, said, right = by_text.sum(axis=0)
-    assert 2 * common / (said + right) == pytest.approx(whole["f1-score"])
+    common, predicted, right = by_text.sum(axis=0)
+    assert 2 * common / (predicted + right) == pytest.approx(whole["f1-score"])
 
 
 def test_confusion_is_that_of_scikit_learn():
@@ -72,7 +72,7 @@ def test_confusion_is_that_of_scikit_learn():
     pairs = classes.top_pairs(gold, answered)
     expected = sorted((matrix[i, j] for i in range(4) for j in range(4) if i != j and matrix[i, j]), reverse=True)
     assert [count for _, _, count in pairs] == expected
-    assert all(matrix[right, said] == count and right != said for right, said, count in pairs)
+    assert all(matrix[right, answered] == count and right != answered for right, answered, count in pairs)
     assert classes.top_pairs(gold, answered, limit=2) == pairs[:2]
     assert classes.top_pairs(gold, gold) == []
 
@@ -112,25 +112,25 @@ def test_slices_are_the_metric_on_the_rows_of_each_value():
     draw = np.random.default_rng(8)
     cells = draw.choice(["web", "mail", "phone"], 120, p=[0.6, 0.3, 0.1]).tolist()
     right = (draw.random(120) < 0.8).astype(float)
-    found = slice_by(Table({"Channel": cells}), "channel", Measure("accuracy", right, np.ones(120)))["values"]
-    assert [one["value"] for one in found] == ["web", "mail", "phone"]
-    for one in found:
-        own = right[[cell == one["value"] for cell in cells]]
-        assert (one["rows"], one["score"]) == (len(own), pytest.approx(own.mean()))
-        expected = binomtest(int(own.sum()), len(own)).proportion_ci(method="wilson")
-        assert (one["low"], one["high"]) == pytest.approx((expected.low, expected.high))
+    values = slice_by(Table({"Channel": cells}), "channel", Measure("accuracy", right, np.ones(120)))["values"]
+    assert [part["value"] for part in values] == ["web", "mail", "phone"]
+    for part in values:
+        of_value = right[[cell == part["value"] for cell in cells]]
+        assert (part["rows"], part["score"]) == (len(of_value), pytest.approx(of_value.mean()))
+        expected = binomtest(int(of_value.sum()), len(of_value)).proportion_ci(method="wilson")
+        assert (part["low"], part["high"]) == pytest.approx((expected.low, expected.high))
 
 
 @pytest.mark.parametrize("kind", [int, float, str])
 def test_numbers_are_binned_and_no_value_is_in_two_bins(kind):
     numbers = [kind(value) for value in np.random.default_rng(9).integers(0, 40, 300).tolist()]
-    found = group([*numbers, None, ""])
-    assert len(found) == 6
-    assert found[EMPTY].tolist() == [300, 301]
-    bins = [sorted(float(numbers[row]) for row in rows) for value, rows in found.items() if value != EMPTY]
-    assert all(one[-1] < other[0] for one, other in pairwise(bins))
+    groups = group([*numbers, None, ""])
+    assert len(groups) == 6
+    assert groups[EMPTY].tolist() == [300, 301]
+    bins = [sorted(float(numbers[row]) for row in rows) for value, rows in groups.items() if value != EMPTY]
+    assert all(interval[-1] < other[0] for interval, other in pairwise(bins))
     assert min(map(len, bins)) > 30
-    assert sorted(row for rows in found.values() for row in rows.tolist()) == list(range(302))
+    assert sorted(row for rows in groups.values() for row in rows.tolist()) == list(range(302))
 
 
 def test_a_column_that_is_not_there_is_one_line():

@@ -70,8 +70,8 @@ SIGMOID, IDENTITY = (
 )
 def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count, task_type, assumed):
     names = [f"label {i}" for i in range(count)]
-    (found, _), warnings = outputs_of(config, "sequence", count, TaskOptions(names))
-    assert (found, len(warnings)) == (task_type, assumed)
+    (named_type, _), warnings = outputs_of(config, "sequence", count, TaskOptions(names))
+    assert (named_type, len(warnings)) == (task_type, assumed)
     assert outputs_of(config, "sequence", count, TaskOptions(names, "regression")) == (("regression", names), [])
 
 

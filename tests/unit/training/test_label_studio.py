@@ -187,10 +187,10 @@ DRAWN = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "alike"), DRAWN)
-def test_two_people_are_compared_by_what_a_training_would_use(tmp_path, one, other, alike):
+@pytest.mark.parametrize(("first", "other", "alike"), DRAWN)
+def test_two_people_are_compared_by_what_a_training_would_use(tmp_path, first, other, alike):
     tasks = [
-        task(ANNA, [drawn(*each) for each in one], [drawn(*each) for each in other]),
+        task(ANNA, [drawn(*each) for each in first], [drawn(*each) for each in other]),
         task("ask Bea", [drawn(4, 7, "PER")]),
         task("nobody", []),
     ]
@@ -235,8 +235,8 @@ def test_choices_of_a_region_are_no_labels_of_the_text(tmp_path, tasks):
 )
 def test_doubled_spans_and_marks_without_width_leave_no_row_out(tmp_path, text, label):
     data = load(tmp_path, [{"text": text, "label": label}, {"text": "ask Bea", "label": [[4, 7, "PER"]]}])
-    found = dict(zip(data.splits["train"].texts, data.splits["train"].gold, strict=True))
-    assert data.labels[found[text][0]] == "B-PER"
+    gold_of = dict(zip(data.splits["train"].texts, data.splits["train"].gold, strict=True))
+    assert data.labels[gold_of[text][0]] == "B-PER"
 
 
 # The column, its cells of four rows, the rows that are left out, and what is said.
@@ -256,8 +256,8 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("column", "answers", "without", "said"), ANSWERS)
-def test_a_column_of_rejected_answers_is_obeyed_or_noted(tmp_path, column, answers, without, said):
+@pytest.mark.parametrize(("column", "answers", "without", "message"), ANSWERS)
+def test_a_column_of_rejected_answers_is_obeyed_or_noted(tmp_path, column, answers, without, message):
     rows = [
         {"text": text, "label": "x" if text in "ace" else "y", column: answer}
         for text, answer in zip("abcdef", [*answers, answers[0], answers[0]], strict=True)
@@ -265,8 +265,8 @@ def test_a_column_of_rejected_answers_is_obeyed_or_noted(tmp_path, column, answe
     data = load(tmp_path, rows)
     assert labels_of(data) == {row["text"]: row["label"] for row in rows if row["text"] not in without}
     notes = [note for note in data.notes if "in the column" in note]
-    assert len(notes) == bool(said)
-    assert all(note.startswith(said) for note in notes)
+    assert len(notes) == bool(message)
+    assert all(note.startswith(message) for note in notes)
 
 
 def test_the_column_of_answers_may_be_the_label_and_all_rejected_are_refused(tmp_path):

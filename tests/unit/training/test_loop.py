@@ -134,10 +134,10 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
     run = run_of(base_without_dropout, data, method=method)
     state = State(run.init_values())
     plain = Reference(tiny_base("bert"), {}, "mean").model
-    own = dict(plain.named_parameters())
+    parameters = dict(plain.named_parameters())
     with torch.no_grad():
         for name, tensor in run.view(state.values).params.items():
-            own[name].copy_(tensor)
+            parameters[name].copy_(tensor)
     weight = state.leaves["head.weight"].detach().clone()
     chosen = run.batch_at(0)
     (loss,) = take_step([(run, state)])
@@ -154,15 +154,15 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
     expected.backward()
     names = [name for name in state.leaves if not name.startswith("head.")]
     if "full" in method:
-        read = {name for name, tensor in own.items() if tensor.grad is not None}
+        read = {name for name, tensor in parameters.items() if tensor.grad is not None}
         assert {name.removeprefix("full.") for name in names} == read
     ours = [state.leaves[name].grad for name in names]
-    theirs = [own[name.partition(".")[2]].grad for name in names]
+    theirs = [parameters[name.partition(".")[2]].grad for name in names]
     # Clipping scales all gradients by the same factor.
     scale = torch.cat([g.flatten() for g in theirs]).norm() / torch.cat([g.flatten() for g in ours]).norm()
-    for name, one, other in zip(names, ours, theirs, strict=True):
+    for name, first, other in zip(names, ours, theirs, strict=True):
         # Folding sums in another order; relative to the largest gradients, of order 1, that is rounding.
-        torch.testing.assert_close(one * scale, other, rtol=1e-3, atol=1e-4, msg=name)
+        torch.testing.assert_close(first * scale, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
     shares = np.array([0.25 * 0.75 ** (steps - max(step, window)) for step in range(1, steps + 1)])
     assert shares.sum() == pytest.approx(1)
     for name, mean in active.state.averaged.items():
-        expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
+        expected = sum(share * tensors[name] for share, tensors in zip(shares, taken, strict=True))
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
     assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
     assert run.evaluate(run.model(active.state.kept_values), "validation").scores == active.state.validation
@@ -267,7 +267,7 @@ def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base
     while active.state.step < run.steps - 1:
         advance([active], ignore)
     state = active.state
-    kept = state.kept_step
+    kept_step = state.kept_step
     # A score that only luck can have given; what it is worth, the kept values show when they answer again.
     state.validation = {**state.validation, metric: luck}
     if spoiled:
@@ -275,8 +275,8 @@ def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base
             for name in ("head.weight", "head.bias"):
                 state.leaves[name].neg_()
     advance([active], ignore)
-    assert state.kept_step == (run.steps if last else kept)
-    assert kept < run.steps
+    assert state.kept_step == (run.steps if last else kept_step)
+    assert kept_step < run.steps
 
 
 def test_it_stops_when_nothing_gets_better(base, data):
@@ -332,13 +332,13 @@ def test_class_weights_let_a_rare_label_be_learned_that_is_else_never_answered(b
     """Four rows in forty-eight, which differ from others by their numbers alone."""
     rows = uneven(data)
     splits = {**rows.splits, "validation": rows.splits["train"]}
-    found = {}
+    results = {}
     for weight in (None, "balanced"):
         run = run_of(base, replace(rows, splits=splits), class_weight=weight, method="frozen", epochs=15, patience=0)
         assert run.manifest.training.get("class_weight") == weight
-        found[weight] = train(run)
-    assert "never answers 'complaint' (4 rows)" in found[None].verdict.warnings
-    assert not [said for said in found["balanced"].verdict.warnings if said.startswith("never answers")]
+        results[weight] = train(run)
+    assert "never answers 'complaint' (4 rows)" in results[None].verdict.warnings
+    assert not [warning for warning in results["balanced"].verdict.warnings if warning.startswith("never answers")]
 
 
 @pytest.mark.parametrize("method", TRAINED)
@@ -392,7 +392,9 @@ def test_the_manifest_says_where_the_delta_comes_from(base, data):
     assert training["data"]["digest"] == data.digest
     assert training["data"]["rows"] == {"train": 48, "validation": 20, "test": 12}
     assert "pairs" not in training["data"]
-    pairs = {name: replace(one, texts=tuple((text, "and") for text in one.texts)) for name, one in data.splits.items()}
+    pairs = {
+        name: replace(split, texts=tuple((text, "and") for text in split.texts)) for name, split in data.splits.items()
+    }
     assert run_of(base, replace(data, splits=pairs)).provenance()["data"]["pairs"] is True
     assert (training["seed"], training["steps"], training["learning_rate"]) == (5, 3, 2e-2)
     assert training["validation"] == result.validation

@@ -45,18 +45,18 @@ def tagged(*rows: tuple[str, str]) -> list[dict[str, list[str]]]:
 
 def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None:
     more = write(tmp_path / "feedback.jsonl", [("it shines", "good"), ("it leaks", "bad"), ("it fell", "good")])
-    plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
+    plain, larger = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
 
-    train = found.splits["train"]
-    named = [(text, found.labels[at]) for text, at in zip(train.texts, train.gold.tolist(), strict=True)]
+    train = larger.splits["train"]
+    named = [(text, larger.labels[at]) for text, at in zip(train.texts, train.gold.tolist(), strict=True)]
     assert named == [("it broke", "bad"), ("it works", "good"), ("it shines", "good"), ("it leaks", "bad")]
     # Scores compare with earlier ones: the rows that measure are the same, and no text of theirs is trained on.
     for split in ("validation", "test"):
-        assert found.splits[split].texts == plain.splits[split].texts
-    assert [found.labels[at] for at in found.splits["validation"].gold] == ["good", "good"], "a correction is right"
-    assert found.splits["test"].gold.tolist() == plain.splits["test"].gold.tolist()
-    assert found.notes[-1] == "rows of feedback.jsonl: 1 added, 2 of the data corrected by them"
-    assert found.facts == plain.facts | {"more": {"rows": 3, "relabeled": 1}}
+        assert larger.splits[split].texts == plain.splits[split].texts
+    assert [larger.labels[at] for at in larger.splits["validation"].gold] == ["good", "good"], "a correction is right"
+    assert larger.splits["test"].gold.tolist() == plain.splits["test"].gold.tolist()
+    assert larger.notes[-1] == "rows of feedback.jsonl: 1 added, 2 of the data corrected by them"
+    assert larger.facts == plain.facts | {"more": {"rows": 3, "relabeled": 1}}
 
 
 def test_the_last_of_several_labels_of_one_text_counts(data: Path, tmp_path: Path) -> None:
@@ -121,27 +121,27 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
 def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_the_bound(tmp_path: Path) -> None:
     rows = [(f"text {at}", [["late"], ["size"], []][at % 3]) for at in range(30)]
     both = [("one", ["late", "rude", "odd"]), ("two", ["rude"]), ("three", ["lost"]), ("four", ["lost", "late"])]
-    found = added(tmp_path, rows, both, task_type="multi_label", new_label_rows=2)
-    assert found.labels == ("late", "size", "lost")
-    assert found.notes[-3:] == (
+    dataset = added(tmp_path, rows, both, task_type="multi_label", new_label_rows=2)
+    assert dataset.labels == ("late", "size", "lost")
+    assert dataset.notes[-3:] == (
         "new labels: 'lost' (rows: 2)",
         "2 rows are left out, of new labels with fewer than 2 (--new-label-rows): 'odd' (rows: 1), 'rude' (rows: 2)",
         "no measured row has 'lost': no score says how they are answered",
     )
-    train = found.splits["train"]
+    train = dataset.splits["train"]
     assert [[*train.texts].index(text) for text in ("three", "four")] == [len(train) - 2, len(train) - 1]
     assert train.gold[-2:].tolist() == [[0, 0, 1], [1, 0, 1]]
-    assert {split.gold.shape[1] for split in found.splits.values()} == {3}
+    assert {split.gold.shape[1] for split in dataset.splits.values()} == {3}
 
 
 def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
     rows = tagged(*((f"my box {at}", "O B-THING O") for at in range(12)))
     spans = [*((f"came on monday {at}", [[8, 14, "DAY"]]) for at in range(5)), ("came to Rome", [[8, 12, "CITY"]])]
-    found = added(tmp_path, rows, spans, task_type="token")
-    assert found.labels == ("B-THING", "O", "B-DAY", "I-DAY")
-    assert found.splits["train"].gold[-1] == (1, 1, 2, 1)
-    assert "new labels: 'DAY' (rows: 5)" in found.notes
-    assert any("'CITY' (rows: 1)" in note for note in found.notes)
+    dataset = added(tmp_path, rows, spans, task_type="token")
+    assert dataset.labels == ("B-THING", "O", "B-DAY", "I-DAY")
+    assert dataset.splits["train"].gold[-1] == (1, 1, 2, 1)
+    assert "new labels: 'DAY' (rows: 5)" in dataset.notes
+    assert any("'CITY' (rows: 1)" in note for note in dataset.notes)
 
 
 def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(tmp_path: Path) -> None:

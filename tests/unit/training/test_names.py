@@ -21,16 +21,16 @@ def test_logits_are_cosines_with_the_names_words():
     def vectors(texts):
         tokens = base.tokenizer.reading("mean").encode(texts, base.spec.max_length)
         with torch.no_grad():
-            outputs = [model(torch.tensor([one.input_ids])).last_hidden_state[0].mean(dim=0) for one in tokens]
+            outputs = [model(torch.tensor([token.input_ids])).last_hidden_state[0].mean(dim=0) for token in tokens]
         return torch.stack(outputs).numpy()
 
     names, texts = vectors(["good", "bad day", "Get Weather"]), vectors(TEXTS)
     lengths = np.linalg.norm(names, axis=1)
     unit = names / lengths[:, None]
     delta = loads(dumps(delta_of_names(base, LABELS)))
-    found = np.array(predict_delta(base, delta, tokenize(base, delta.manifest, TEXTS)))
+    logits = np.array(predict_delta(base, delta, tokenize(base, delta.manifest, TEXTS)))
     # Exact but for the length of a text's vector, which the names' mean stands for; float32 beside float32.
-    assert np.allclose(found, SHARPNESS * texts @ unit.T / lengths.mean(), atol=1e-3)
+    assert np.allclose(logits, SHARPNESS * texts @ unit.T / lengths.mean(), atol=1e-3)
     assert (delta.manifest.labels, delta.manifest.method, delta.manifest.task_type) == (LABELS, "names", "single_label")
 
 

@@ -103,7 +103,7 @@ def test_a_teachers_probabilities_are_learned_in_place_of_its_answers(task_type)
     each = -(soft * (rows.log_softmax(-1) if single else rows.sigmoid().log()) + off)
     check_equal(objective, logits, targets, each.sum(-1).mean() if single else each.mean())
     same = [row.clone().requires_grad_() for row in theirs]
-    assert max(one.abs().max() for one in gradients(objective.loss(same, targets), same)) < 1e-6
+    assert max(gradient.abs().max() for gradient in gradients(objective.loss(same, targets), same)) < 1e-6
     assert objective.evaluate(split, [], list(theirs.numpy()))["accuracy"] == 1.0
     part = split.take(np.array([2, 0]))
     assert np.array_equal(part.soft, split.soft[[2, 0]])
@@ -208,8 +208,8 @@ def test_an_answer_that_is_cut_off_is_no_target(tokenizer):
     objective = OBJECTIVES["span"](("start", "end"))
     first, last, *_ = objective.targets(split, tokenizer.encode(texts, 256, align=True))[0].tolist()
     room = last + 2  # the context ends with `orders`, and the last special token
-    found = [target[:2].tolist() for target in objective.targets(split, tokenizer.encode(texts, room, align=True))]
-    assert found == [[first, last], [NO_TARGET, NO_TARGET], [first, last]]
+    targets = [target[:2].tolist() for target in objective.targets(split, tokenizer.encode(texts, room, align=True))]
+    assert targets == [[first, last], [NO_TARGET, NO_TARGET], [first, last]]
     assert all(map(objective.has_target, objective.targets(split, tokenizer.encode(texts, 256, align=True))))
     assert not any(map(objective.has_target, objective.targets(split, tokenizer.encode(texts, room - 1, align=True))))
 

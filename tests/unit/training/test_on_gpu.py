@@ -41,8 +41,8 @@ class OneDevice(TorchDispatchMode):
     """Fails where an operation has tensors of two devices; a number that is on the CPU goes with any."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        devices = {one.device for one in tensors if one.dim() or one.device == META}
+        tensors = [tree_leave for tree_leave in tree_leaves((args, kwargs)) if isinstance(tree_leave, torch.Tensor)]
+        devices = {tensor.device for tensor in tensors if tensor.dim() or tensor.device == META}
         assert len(devices) < 2 or function._schema.name in COPIES, f"{function} has tensors on {devices}"
         return function(*args, **(kwargs or {}))
 

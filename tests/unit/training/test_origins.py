@@ -77,17 +77,17 @@ def test_no_linked_text_is_on_both_sides_and_the_datas_rows_alone_are_measured(
 ) -> None:
     data, added = rows
     try:
-        plain, found = (
+        plain, larger = (
             load_dataset(source(data), keep_few=folds, extra=extra) for extra in (None, source(added, "feedback"))
         )
     except InvalidData:
         assume(False)
     pairs, right = [pair for pair, _ in data], dict(added)
-    own = defaultdict(set)
+    labels = defaultdict(set)
     for pair, label in data:
-        own[pair].add(right.get(pair, label))
-    train = found.splits["train"]
-    parts = [(train.texts, found.splits.get("validation"))]
+        labels[pair].add(right.get(pair, label))
+    train = larger.splits["train"]
+    parts = [(train.texts, larger.splits.get("validation"))]
     if folds:
         sides = make_folds(train, "single_label", 5, SPLIT_SEED)
         parts = [([train.texts[row] for row in fold.rows], train.take(fold.held_out)) for fold in sides]
@@ -96,9 +96,9 @@ def test_no_linked_text_is_on_both_sides_and_the_datas_rows_alone_are_measured(
     for trained, held_out in parts:
         assert apart(trained, held_out.texts, pairs)
         for pair, label in zip(held_out.texts, held_out.gold, strict=True):
-            assert found.labels[label] in own[pair]
+            assert larger.labels[label] in labels[pair]
     if not folds:
-        assert found.splits["validation"].texts == plain.splits["validation"].texts
+        assert larger.splits["validation"].texts == plain.splits["validation"].texts
 
 
 def test_added_pairs_with_a_premise_of_validation_are_not_trained_on() -> None:
@@ -106,10 +106,10 @@ def test_added_pairs_with_a_premise_of_validation_are_not_trained_on() -> None:
     premises = {premise for premise, _ in load_dataset(source(rows)).splits["validation"].texts}
     assert len(premises) == 20
     added = [((premise, f"another claim on {premise}"), "yes") for premise in sorted(premises)]
-    found = load_dataset(source(rows), extra=source([*added, (("premise", "claim"), "no")], "feedback"))
-    assert not premises & {premise for premise, _ in found.trained_texts}
-    assert found.splits["train"].origins.count("feedback") == found.added == 1
-    assert "20 left out: validation or test has one of their texts" in " ".join(found.notes)
+    dataset = load_dataset(source(rows), extra=source([*added, (("premise", "claim"), "no")], "feedback"))
+    assert not premises & {premise for premise, _ in dataset.trained_texts}
+    assert dataset.splits["train"].origins.count("feedback") == dataset.added == 1
+    assert "20 left out: validation or test has one of their texts" in " ".join(dataset.notes)
 
 
 def test_questions_of_a_context_that_is_measured_are_not_trained_on(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_questions_of_a_context_that_is_measured_are_not_trained_on(tmp_path: Pa
     data = lines("data.jsonl", [(f"{word} is it?", at) for at in range(20) for word in ("what", "which")])
     held_out = {context for _, context in load_dataset(data).splits["validation"].texts}
     more = DataOptions(more=lines("more.jsonl", [("how much is it?", at) for at in range(20)]))
-    found = load_dataset(data, more)
-    assert held_out == {context for _, context in found.splits["validation"].texts}
-    assert not held_out & {context for _, context in found.trained_texts}
-    assert found.added == 20 - len(held_out)
+    dataset = load_dataset(data, more)
+    assert held_out == {context for _, context in dataset.splits["validation"].texts}
+    assert not held_out & {context for _, context in dataset.trained_texts}
+    assert dataset.added == 20 - len(held_out)
 
 
 def test_answers_of_feedback_are_learned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,10 +143,10 @@ def test_answers_of_feedback_are_learned(capsys: pytest.CaptureFixture[str]) -> 
         FeedbackRow(identifier=question, text=question, text_pair=context, spans=spans, **facts)
         for question, context, spans in given_answers
     ]
-    found = load_dataset(source_of(data), DataOptions(), keep_few=True, extra=_source(rows, "qa"))
-    train = found.splits["train"]
+    dataset = load_dataset(source_of(data), DataOptions(), keep_few=True, extra=_source(rows, "qa"))
+    train = dataset.splits["train"]
     assert train.gold[3] == ((0, "it"),)
-    assert (train.texts[-1], train.gold[-1], found.added) == (("how far?", "ten miles"), ((0, "ten"),), 2)
+    assert (train.texts[-1], train.gold[-1], dataset.added) == (("how far?", "ten miles"), ((0, "ten"),), 2)
     assert capsys.readouterr().err == "note: 1 questions of the feedback have no answer, and are left out\n"
 
 
@@ -169,9 +169,9 @@ def test_added_rows_change_no_metric(base: Base) -> None:
     assert not any("uneven" in note for run in runs for note in run.notes)
 
 
-@pytest.mark.parametrize(("kept", "note"), [(0, True), (1, False)])
-def test_a_label_that_no_measured_row_has_is_told(kept: int, note: bool) -> None:
-    corrected = [("the parcel was very bad 1", "ugly")] * kept
-    found = few([*((f"an ugly text {row}", "ugly") for row in range(5)), *corrected])
-    assert found.labels == ("bad", "good", "ugly")
-    assert ("no measured row has 'ugly': no score says how they are answered" in found.notes) == note
+@pytest.mark.parametrize(("rows", "note"), [(0, True), (1, False)])
+def test_a_label_that_no_measured_row_has_is_told(rows: int, note: bool) -> None:
+    corrected = [("the parcel was very bad 1", "ugly")] * rows
+    data = few([*((f"an ugly text {row}", "ugly") for row in range(5)), *corrected])
+    assert data.labels == ("bad", "good", "ugly")
+    assert ("no measured row has 'ugly': no score says how they are answered" in data.notes) == note

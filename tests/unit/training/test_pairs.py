@@ -34,8 +34,10 @@ def pair_folder(tmp_path_factory):
     for split, count in SIZES.items():
         rows = []
         for i in range(count):
-            one, other = ("good", "bad")[i % 2], ("good", "bad")[i // 2 % 2]
-            rows.append(f"the parcel was very {one} {i},my order of {i} was {other},{'yes' if one == other else 'no'}")
+            first, other = ("good", "bad")[i % 2], ("good", "bad")[i // 2 % 2]
+            rows.append(
+                f"the parcel was very {first} {i},my order of {i} was {other},{'yes' if first == other else 'no'}"
+            )
         (path / f"{split}.csv").write_text("\n".join(["text,text_pair,label", *rows]) + "\n")
     return path
 
@@ -75,21 +77,21 @@ def test_a_siamese_file_answers_as_the_plain_model(base, pairs, method):
     logits = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
     above = predict(base, fold(base, to_tensors(delta, base), "siamese"), run.features("test"))
     for (text, other), got, entered_above in zip(texts, logits, above, strict=True):
-        one, two = (base.tokenizer.encode([half], 40)[0].input_ids for half in (text, other))
-        wanted = reference.logits(one + two, second=len(one)).numpy()
+        first, two = (base.tokenizer.encode([half], 40)[0].input_ids for half in (text, other))
+        wanted = reference.logits(first + two, second=len(first)).numpy()
         # Sums of another order, through three layers and a norm: as in tests/integration/exactness.
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
         np.testing.assert_allclose(entered_above, wanted, rtol=0, atol=1e-4)
 
 
 def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base, pairs):
-    kept = train_and_select(run_of(base, pairs))
-    assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
+    selected = train_and_select(run_of(base, pairs))
+    assert set(selected.facts["validation"]) == {"fresh", "head", "alone"}
     alone = train(run_of(base, pairs, method="head"))
     measured = run_of(base, pairs, method="head").baselines.answers.scores
-    assert kept.facts["validation"]["alone"] == measured[kept.result.metric]
+    assert selected.facts["validation"]["alone"] == measured[selected.result.metric]
     poolings = {"fresh": "mean", "head": "siamese", "alone": "siamese"}
-    assert kept.result.delta.manifest.pooling == poolings[kept.facts["kept"]]
+    assert selected.result.delta.manifest.pooling == poolings[selected.facts["kept"]]
     assert alone.delta.manifest.pooling == "siamese"
 
 
@@ -110,13 +112,13 @@ def test_few_pairs_are_read_as_the_exact_head_answers_better(base, pairs, turned
         data = replace(pairs, splits=by_first)
     asked = replace(QUICK, method="bitfit")
     settings = read_pairs(TaskInputs(base, data, 40), asked, "same")
-    one, apart = (scores_of(base, data, pooling) for pooling in ("mean", "siamese"))
-    assert (apart > one) is not turned
-    assert settings == replace(asked, pooling="siamese" if apart > one else "mean")
+    together, apart = (scores_of(base, data, pooling) for pooling in ("mean", "siamese"))
+    assert (apart > together) is not turned
+    assert settings == replace(asked, pooling="siamese" if apart > together else "mean")
     head = Run(TaskInputs(base, data, 40), settings, "same").baselines.answers
-    assert head.scores["accuracy"] == max(one, apart)
+    assert head.scores["accuracy"] == max(together, apart)
     (note,) = (note for note in Run(TaskInputs(base, data, 40), settings, "same").notes if "of a pair" in note)
-    assert ("each text of a pair is read on its own" in note) == (apart > one)
+    assert ("each text of a pair is read on its own" in note) == (apart > together)
 
 
 @pytest.mark.parametrize("pooling", [None, "siamese"])

@@ -59,8 +59,8 @@ def plain_words(text):
     return set(text.replace(",", " ").split()) - {"the"}
 
 
-def shared_words(one, other):
-    ours, theirs = plain_words(one), plain_words(other)
+def shared_words(text, other):
+    ours, theirs = plain_words(text), plain_words(other)
     return 2 * len(ours & theirs) / (len(ours) + len(theirs))
 
 
@@ -78,9 +78,9 @@ def test_a_token_tasks_metrics_are_seqevals_and_scikit_learns_on_the_plain_model
     words = [text.split() for text in split.texts]
     assert any(len(tokenizer().tokenize(word)) > 1 for word in words[0] + words[1] + words[2])
     gold = [[tags.labels[tag] for tag in row] for row in split.gold]
-    found = [predicted_tags(model, row, tags.labels) for row in words]
-    assert result.test["entity_f1"] == pytest.approx(f1_score(gold, found))
-    accuracy = accuracy_score(list(chain(*gold)), list(chain(*found)))
+    tags_of_rows = [predicted_tags(model, row, tags.labels) for row in words]
+    assert result.test["entity_f1"] == pytest.approx(f1_score(gold, tags_of_rows))
+    accuracy = accuracy_score(list(chain(*gold)), list(chain(*tags_of_rows)))
     assert result.test["token_accuracy"] == pytest.approx(accuracy)
 
 
@@ -94,11 +94,11 @@ def test_a_span_task_is_learned(base, questions):
 def test_a_span_tasks_metrics_are_those_of_a_full_search_with_the_plain_model(base, questions, method, max_steps):
     result = train(make_run(base, questions, method, max_steps=max_steps))
     model, split = plain_model(result), questions.splits["test"]
-    found = [predicted_answer(model, *pair) for pair in split.texts]
+    spans = [predicted_answer(model, *pair) for pair in split.texts]
     gold = [answers[0][1] for answers in split.gold]
-    exact = np.mean([plain_words(one) == plain_words(other) for one, other in zip(found, gold, strict=True)])
+    exact = np.mean([plain_words(answer) == plain_words(other) for answer, other in zip(spans, gold, strict=True)])
     assert result.test["exact_match"] == pytest.approx(exact)
-    assert result.test["f1"] == pytest.approx(np.mean(list(map(shared_words, found, gold))))
+    assert result.test["f1"] == pytest.approx(np.mean(list(map(shared_words, spans, gold))))
 
 
 def test_what_is_cut_before_every_answer_is_refused_before_training(base, questions):

@@ -35,12 +35,12 @@ def test_a_trained_delta_has_the_counts_of_its_answers_to_the_validation_split(b
     reference, split = delta.manifest.reference, data.splits["validation"]
     assert (delta.manifest.format, reference.split, reference.rows) == (FORMAT, "validation", len(split))
     logits = predict_delta(run.inputs.exact_base, delta, run.inputs.splits["validation"].tokens)
-    answers = [answer(one, delta.manifest) for one in logits]
+    answers = [answer(prediction, delta.manifest) for prediction in logits]
     labels = delta.manifest.labels
-    assert reference.labels == [sum(one.label == label for one in answers) for label in labels]
-    bins = Counter(bisect_left(reference.edges, one.score) for one in answers)
+    assert reference.labels == [sum(prediction.label == label for prediction in answers) for label in labels]
+    bins = Counter(bisect_left(reference.edges, prediction.score) for prediction in answers)
     assert reference.scores == [bins[number] for number in range(len(reference.edges) + 1)]
-    assert reference.confidence == pytest.approx(np.mean([one.score for one in answers]))
+    assert reference.confidence == pytest.approx(np.mean([prediction.score for prediction in answers]))
 
 
 @pytest.mark.parametrize("method", ["layernorm", "head"])
@@ -77,10 +77,16 @@ def test_counts_are_those_of_answers_one_by_one(manifest):
     random = np.random.default_rng(0)
     logits = list(random.normal(size=(200, len(manifest.labels))).astype(np.float32) * 2)
     reference = reference_of(manifest, logits, "validation", [])
-    answers = [answer(one, manifest) for one in logits]
+    answers = [answer(prediction, manifest) for prediction in logits]
     named = Counter()
-    for one in answers:
-        named.update(["abstained"] if one.abstained else [one.label] if one.labels is None else one.labels)
+    for prediction in answers:
+        named.update(
+            ["abstained"]
+            if prediction.abstained
+            else [prediction.label]
+            if prediction.labels is None
+            else prediction.labels
+        )
     assert reference.labels == [named[label] for label in manifest.labels]
     assert reference.abstained == named["abstained"]
     likely = manifest.decision is None or manifest.decision.activation != "none"

@@ -57,8 +57,8 @@ def results(*records):
     return collect(Record.model_validate(record) for record in records)
 
 
-def best(found, method, data):
-    return next(trial for (name, column), trial in found.best.items() if name == method and column.data == data)
+def best(result, method, data):
+    return next(trial for (name, column), trial in result.best.items() if name == method and column.data == data)
 
 
 def write(folder, *records):
@@ -122,22 +122,22 @@ def test_nothing_to_read_is_said(tmp_path):
 def test_settings_are_chosen_on_validation_whatever_the_test_says():
     low = [make(seed=s, lr=1e-4, validation=0.7, score=0.6) for s in (0, 1)]
     high = [make(seed=s, lr=1e-3, validation=0.6, score=0.9) for s in (0, 1)]
-    (found,) = results(*low, *high)
-    assert best(found, "bitfit", "rte").mean == pytest.approx(60)
-    assert [len(trials) for trials in found.tried.values()] == [2]
+    (result,) = results(*low, *high)
+    assert best(result, "bitfit", "rte").mean == pytest.approx(60)
+    assert [len(trials) for trials in result.tried.values()] == [2]
 
 
 def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
-    (found,) = results(
+    (result,) = results(
         make(lr=1e-4, metric="mae", validation=0.2, score=0.25), make(lr=1e-3, metric="mae", validation=0.1, score=0.15)
     )
-    assert best(found, "bitfit", "rte").mean == 0.15
+    assert best(result, "bitfit", "rte").mean == 0.15
     assert "| 0.1500 |" in results_markdown(Record.model_validate(make(metric="mae", score=0.15)) for _ in range(1))
 
 
 def test_bases_metrics_splits_and_sizes_are_kept_apart():
-    one, other = results(make(), make(metric="f1"), make(test=None), make(train_rows=100), make(base="another"))
-    assert (one.base, len(one.columns)) == ("another", 1)
+    first, other = results(make(), make(metric="f1"), make(test=None), make(train_rows=100), make(base="another"))
+    assert (first.base, len(first.columns)) == ("another", 1)
     assert (other.base, len(other.columns)) == ("tiny", 4)
 
 
@@ -161,8 +161,8 @@ def test_markdown_is_the_papers_table():
 
 
 def test_page_needs_no_network_and_shows_names_as_they_are():
-    (found,) = results(make(data=HOSTILE, history=history()), make(method="full", data=HOSTILE))
-    page = Page(render([(found, draw(found))], [(HOSTILE, "runs/evaluated/a'b.html")]))
+    (result,) = results(make(data=HOSTILE, history=history()), make(method="full", data=HOSTILE))
+    page = Page(render([(result, draw(result))], [(HOSTILE, "runs/evaluated/a'b.html")]))
     assert "script" not in page.tags
     assert page.tags.count("svg") == 4  # scores, and one of each curve
     assert page.addresses == ["runs/evaluated/a%27b.html"]
@@ -173,13 +173,13 @@ def test_a_picture_is_an_xml_file_whatever_is_in_a_name():
     name = f"{HOSTILE}\x08\x1b\uffff ]]>"
     more = {"history": history(), "train": {"accuracy": 1.0}, "change": [{"symbol": name, "layer": 0, "mean_abs": 0.1}]}
     sizes = [make(name, name, train_rows=rows, **more) for rows in (100, 800)]
-    found = [picture for one in results(*sizes) for picture in draw(one)]
-    assert len(found) == 7
-    for picture in found:
+    pictures = [picture for element in results(*sizes) for picture in draw(element)]
+    assert len(pictures) == 7
+    for picture in pictures:
         root = ElementTree.fromstring(picture.file())
-        said = "".join(root.itertext()) + "".join(one.get("aria-label", "") for one in root.iter())
-        assert '<script>alert("$x^")</script>' in said
-        assert not any(one.tag.endswith("script") for one in root.iter())
+        text = "".join(root.itertext()) + "".join(element.get("aria-label", "") for element in root.iter())
+        assert '<script>alert("$x^")</script>' in text
+        assert not any(element.tag.endswith("script") for element in root.iter())
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_picture_is_an_xml_file_whatever_is_in_a_name():
     ],
 )
 def test_only_what_records_hold_is_drawn(more, kinds):
-    (found,) = results(make(**more))
-    assert [picture.name for picture in draw(found)] == [f"tiny-{kind}" for kind in kinds]
+    (result,) = results(make(**more))
+    assert [picture.name for picture in draw(result)] == [f"tiny-{kind}" for kind in kinds]
 
 
 def test_command_writes_page_and_pictures(tmp_path, capsys):
@@ -207,14 +207,14 @@ def test_command_writes_page_and_pictures(tmp_path, capsys):
 
 def test_an_exact_head_has_a_strength_and_no_settings_of_steps():
     head = {"learning_rate": None, "settings": {"method": "head", "seed": 0, "train_rows": None}}
-    found = results(
+    runs = results(
         make(), make("head", strength=0.3) | head, make("head", seed=1, strength=1.0, history=history()) | head
     )
-    page = Page(render([(one, draw(one)) for one in found]))
+    page = Page(render([(result, draw(result)) for result in runs]))
     assert "strength 0.3 to 1 (2 seeds)" in page.texts
     assert "lr 0.001 (1 seed)" in page.texts
 
 
 def test_a_run_on_rows_that_were_mended_is_left_out_and_said():
-    (found,) = results(make(seed=0), make(seed=0) | {"data": {"name": "rte", "digest": "sha256:1"}})
-    assert "not all runs on rte saw the same rows" in render([(found, [])])
+    (result,) = results(make(seed=0), make(seed=0) | {"data": {"name": "rte", "digest": "sha256:1"}})
+    assert "not all runs on rte saw the same rows" in render([(result, [])])

@@ -91,7 +91,7 @@ def outcome(path):
         name: sorted(map(repr, zip(split.texts, split.plain_gold(), strict=True)))
         for name, split in data.splits.items()
     }
-    everything = sorted(one for found in examples.values() for one in found)
+    everything = sorted(row for example in examples.values() for row in example)
     return data.task_type, data.labels, everything, sorted(note for note in data.notes if "is read as" in note)
 
 

@@ -40,13 +40,13 @@ def any_data(request, data, tags):
 
 
 def test_what_validation_prefers_is_kept_and_said(base, any_data):
-    kept = train_and_select(run_of(base, any_data))
-    scores = kept.facts["validation"]
+    selected = train_and_select(run_of(base, any_data))
+    scores = selected.facts["validation"]
     assert set(scores) == {"fresh", "head", "alone"}
-    assert kept.facts["kept"] == "fresh" or scores[kept.facts["kept"]] > scores["fresh"]
-    assert kept.result.validation[kept.result.metric] == scores[kept.facts["kept"]]
-    assert kept.facts["steps"] == {"fresh": 24, "head": 2}
-    assert all(f"{score:.4f}" in kept.line for score in scores.values())
+    assert selected.facts["kept"] == "fresh" or scores[selected.facts["kept"]] > scores["fresh"]
+    assert selected.result.validation[selected.result.metric] == scores[selected.facts["kept"]]
+    assert selected.facts["steps"] == {"fresh": 24, "head": 2}
+    assert all(f"{score:.4f}" in selected.line for score in scores.values())
 
 
 @pytest.fixture
@@ -58,45 +58,47 @@ def few(data):
 
 def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(base, few):
     run = run_of(base, few[1], learning_rate=1e-9, head_learning_rate=1e-9, epochs=1)
-    kept = train_and_select(run)
-    scores = kept.facts["validation"]
-    assert (kept.facts["kept"], set(scores)) == ("alone", {"fresh", "alone"})
-    assert scores["alone"] == kept.result.validation["pearson"] == run.baselines.exact.scores["validation"]["pearson"]
+    selected = train_and_select(run)
+    scores = selected.facts["validation"]
+    assert (selected.facts["kept"], set(scores)) == ("alone", {"fresh", "alone"})
+    assert (
+        scores["alone"] == selected.result.validation["pearson"] == run.baselines.exact.scores["validation"]["pearson"]
+    )
     assert scores["alone"] > scores["fresh"]
-    assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert kept.result.delta.manifest.method == "head"
-    assert (kept.result.folds, kept.result.delta.manifest.training["folds"]) == (5, 5)
-    assert f"pearson {scores['alone']:.4f} in 5 folds; trained from a fresh head {scores['fresh']:.4f}" in kept.line
+    assert set(selected.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
+    assert selected.result.delta.manifest.method == "head"
+    assert (selected.result.folds, selected.result.delta.manifest.training["folds"]) == (5, 5)
+    assert f"pearson {scores['alone']:.4f} in 5 folds; trained from a fresh head {scores['fresh']:.4f}" in selected.line
 
 
 def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(base, few):
     run = make_run(TaskInputs(base, few[0], 128), replace(QUICK, epochs=17, max_steps=80), "tone")
     seen = []
-    kept = train_and_select(run, lambda one, progress: seen.append((one, progress)))
-    assert (kept.facts["kept"], kept.run) == ("head", run)
-    assert kept.result.folds == 5
-    assert kept.facts["validation"]["head"] == kept.result.validation["accuracy"]
+    selected = train_and_select(run, lambda candidate, progress: seen.append((candidate, progress)))
+    assert (selected.facts["kept"], selected.run) == ("head", run)
+    assert selected.result.folds == 5
+    assert selected.facts["validation"]["head"] == selected.result.validation["accuracy"]
     # Its folds take half as long again, and are seen to move on.
-    assert {progress.step for one, progress in seen if one.held_out.size} == set(range(25))
+    assert {progress.step for candidate, progress in seen if candidate.held_out.size} == set(range(25))
 
 
 def test_an_early_lead_does_not_end_the_run_that_was_asked_for(base, data):
     """A run that learns nothing is behind after a tenth of its steps, and is trained to its end all the same."""
-    kept = train_and_select(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
-    assert kept.facts["validation"]["head"] > kept.facts["validation"]["fresh"]
-    assert kept.facts["steps"] == {"fresh": 24, "head": 2}
+    selected = train_and_select(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
+    assert selected.facts["validation"]["head"] > selected.facts["validation"]["fresh"]
+    assert selected.facts["steps"] == {"fresh": 24, "head": 2}
 
 
 def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     run = run_of(base, data, learning_rate=1e-9, max_steps=1)
-    kept = train_and_select(run)
-    assert kept.facts["kept"] == "alone"
-    assert kept.run.method.text == "head"
-    strengths = (kept.result.strength, kept.result.delta.manifest.training["strength"])
+    selected = train_and_select(run)
+    assert selected.facts["kept"] == "alone"
+    assert selected.run.method.text == "head"
+    strengths = (selected.result.strength, selected.result.delta.manifest.training["strength"])
     assert strengths == (run.baselines.head.strength,) * 2
-    assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert kept.result.delta.manifest.method == "head"
-    assert kept.result.validation == kept.run.baselines.exact.scores["validation"]
+    assert set(selected.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
+    assert selected.result.delta.manifest.method == "head"
+    assert selected.result.validation == selected.run.baselines.exact.scores["validation"]
 
 
 def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
@@ -107,9 +109,9 @@ def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
 
 @pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
 def test_what_changes_the_base_is_trained_alone(base, data, method):
-    kept = train_and_select(run_of(base, data, method=method, max_steps=12))
-    assert kept.facts is None
-    assert kept.result.delta is None
+    selected = train_and_select(run_of(base, data, method=method, max_steps=12))
+    assert selected.facts is None
+    assert selected.result.delta is None
 
 
 # 60 steps, 6 beside each other, an evaluation at each.
@@ -171,20 +173,24 @@ def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, t
 
 def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(base, tags, questions):
     draw = np.random.default_rng(0)
-    for found in (tags, questions):
-        run = run_of(base, found)
-        split, tokens = found.splits["validation"], run.inputs.splits["validation"].tokens
-        sides = [[draw.normal(size=(len(text), len(found.labels))).astype(np.float32) for text in tokens] for _ in "ab"]
+    for dataset in (tags, questions):
+        run = run_of(base, dataset)
+        split, tokens = dataset.splits["validation"], run.inputs.splits["validation"].tokens
+        sides = [
+            [draw.normal(size=(len(text), len(dataset.labels))).astype(np.float32) for text in tokens] for _ in "ab"
+        ]
         scores = [run.objective.evaluate(split, tokens, logits)[run.metric] for logits in sides]
-        one, other = (jackknife_score(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
-        lead, error = one.lead_over(other)
+        first, other = (jackknife_score(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
+        lead, error = first.lead_over(other)
         assert lead == pytest.approx(scores[0] - scores[1])
         # Of 20 examples each is a block: the jackknife over examples.
         assert len(split) == 20
         left_out = []
         for row in range(20):
             rest = np.delete(np.arange(20), row)
-            part, own = split.take(rest), [tokens[i] for i in rest]
-            one, other = (run.objective.evaluate(part, own, [logits[i] for i in rest])[run.metric] for logits in sides)
-            left_out.append(one - other)
+            part, tokens_of_part = split.take(rest), [tokens[i] for i in rest]
+            first, other = (
+                run.objective.evaluate(part, tokens_of_part, [logits[i] for i in rest])[run.metric] for logits in sides
+            )
+            left_out.append(first - other)
         assert error == pytest.approx(np.sqrt(19 * np.var(left_out)))

@@ -216,8 +216,8 @@ def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
 
 def test_a_check_refuses_data_whose_spans_cannot_be_used_in_any_row(tmp_path):
     source = write(tmp_path / "spans.jsonl", [{"text": "call Oslo", "label": [[5, 40, "city"]]}] * 2)
-    found = examine(source, DataOptions(), 128, lambda texts: np.array([len(text) for text in texts]))
-    assert found.facts["refused"] == [
+    examined = examine(source, DataOptions(), 128, lambda texts: np.array([len(text) for text in texts]))
+    assert examined.facts["refused"] == [
         "no row has spans that can be used: spans.jsonl lines 1 and 2: a span is outside of its text"
     ]
 

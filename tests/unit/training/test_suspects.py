@@ -34,12 +34,12 @@ def test_as_many_rows_are_suspect_as_the_confident_joint_counts_those_first_that
     wrong = round(joint.sum() - np.trace(joint))
     others = [row for row in range(300) if probabilities[row].argmax() != gold[row]]
     assert 20 < wrong < len(others)
-    found = find_suspects(probabilities, gold, np.arange(300) % 5)
+    suspects = find_suspects(probabilities, gold, np.arange(300) % 5)
     ratio = {row: probabilities[row, gold[row]] / probabilities[row].max() for row in others}
-    assert [one.row for one in found] == sorted(others, key=ratio.__getitem__)[:wrong]
-    for one in found:
-        assert (one.label, one.suggested) == (gold[one.row], probabilities[one.row].argmax())
-        assert one.ratio == pytest.approx(ratio[one.row])
+    assert [suspect.row for suspect in suspects] == sorted(others, key=ratio.__getitem__)[:wrong]
+    for suspect in suspects:
+        assert (suspect.label, suspect.suggested) == (gold[suspect.row], probabilities[suspect.row].argmax())
+        assert suspect.ratio == pytest.approx(ratio[suspect.row])
 
 
 def test_no_row_is_answered_by_a_head_that_saw_its_text():
@@ -50,11 +50,11 @@ def test_no_row_is_answered_by_a_head_that_saw_its_text():
     gold = rng.integers(0, 2, 200)
     gold[100:] = gold[:100]
     texts = [f"text {row % 100}" for row in range(200)]
-    found = out_of_fold(["a", "b"], vectors, *of_texts(texts, gold))
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(found[:100], found[100:])
+    probabilities = out_of_fold(["a", "b"], vectors, *of_texts(texts, gold))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(probabilities[:100], probabilities[100:])
     # Of 100 fair coins: four standard deviations around one half.
-    assert 0.3 < (found[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
+    assert 0.3 < (probabilities[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
     apart = out_of_fold(["a", "b"], vectors, *of_texts((f"text {row}" for row in range(200)), gold))
     assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
 
@@ -75,19 +75,19 @@ def test_the_command_names_suspects_by_file_and_line(tmp_path):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     done = ask(tmp_path, "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)["suspects"]
-    assert found["of"] == 100
-    first = {(one["file"], one["line"]): (one["label"], one["suggested"]) for one in found["first"][:3]}
+    suspects = json.loads(done.stdout)["suspects"]
+    assert suspects["of"] == 100
+    first = {(row["file"], row["line"]): (row["label"], row["suggested"]) for row in suspects["first"][:3]}
     assert first == {
         ("train.csv", 6): ("complaint", "praise"),
         ("train.csv", 33): ("praise", "complaint"),
         ("test.csv", 9): ("praise", "complaint"),
     }
     shown = ask(tmp_path).stdout
-    assert f"labels to review: {found['rows']} of 100 rows" in shown
-    assert 0.9 < found["answered"] <= 0.97  # three of 100 are wrong, and may mislead a few others
-    own = f"{100 * found['answered']:.1f} %"
-    assert f"they confirm the label of {own} of all rows" in shown
+    assert f"labels to review: {suspects['rows']} of 100 rows" in shown
+    assert 0.9 < suspects["answered"] <= 0.97  # three of 100 are wrong, and may mislead a few others
+    share = f"{100 * suspects['answered']:.1f} %"
+    assert f"they confirm the label of {share} of all rows" in shown
     assert shown.index("ratio: ") < shown.index("read them from the top")
     assert "train.csv line 33" in shown
 

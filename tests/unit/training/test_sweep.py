@@ -149,13 +149,13 @@ def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, o
 def test_the_delta_to_publish_is_one_of_the_runs_that_are_nearly_the_best(swept):
     _, out, printed, _ = swept
     servable = [record for record in records_in(out).values() if record["out"]]
-    assert {one["data"] for one in printed["publish"]} == {"tone", "mood"}
-    for one in printed["publish"]:
-        runs = [record for record in servable if record["data"]["name"] == one["data"]]
-        chosen = next(run for run in runs if Path(one["file"]).name == run["out"])
+    assert {trial["data"] for trial in printed["publish"]} == {"tone", "mood"}
+    for trial in printed["publish"]:
+        runs = [record for record in servable if record["data"]["name"] == trial["data"]]
+        chosen = next(run for run in runs if Path(trial["file"]).name == run["out"])
         best = max(run["validation"]["accuracy"] for run in runs)
-        assert best - 0.2 < one["validation"] == chosen["validation"]["accuracy"]
-        assert load(Path(one["file"])).digest == chosen["digest"]
+        assert best - 0.2 < trial["validation"] == chosen["validation"]["accuracy"]
+        assert load(Path(trial["file"])).digest == chosen["digest"]
 
 
 def test_only_runs_what_it_names_and_alone_as_together(swept, onebert, tmp_path, data_folder):

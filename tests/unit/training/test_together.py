@@ -69,34 +69,34 @@ def alone(sixteen):
 
 def together(runs, width=16, report=ignore, checkpoint_of=lambda run: None):
     """Results in the order of the runs."""
-    found = {id(run): result for run, result in train_together(runs, width, report, checkpoint_of)}
-    assert len(found) == len(runs)
-    return [found[id(run)] for run in runs]
+    results = {id(run): result for run, result in train_together(runs, width, report, checkpoint_of)}
+    assert len(results) == len(runs)
+    return [results[id(run)] for run in runs]
 
 
 def losses(result):
     return np.array([[entry["loss"], entry["validation_loss"]] for entry in result.history])
 
 
-def apart(run, one, other):
+def apart(run, result, other):
     """The distance of two files' numbers, relative to their distance from the start."""
 
     def numbers(tensors):
         return np.concatenate([value.ravel() for name, value in tensors.items() if not name.startswith("sparse_index")])
 
-    assert one.delta.tensors.keys() == other.delta.tensors.keys()
+    assert result.delta.tensors.keys() == other.delta.tensors.keys()
     start = run.tensors({name: value.detach() for name, value in run.init_values().items()})
-    mine, theirs, first = map(numbers, (one.delta.tensors, other.delta.tensors, start))
+    mine, theirs, first = map(numbers, (result.delta.tensors, other.delta.tensors, start))
     return np.linalg.norm(mine - theirs) / max(np.linalg.norm(theirs - first), 1e-6)
 
 
 def assert_alike(runs, got, wanted):
-    for run, one, other in zip(runs, got, wanted, strict=True):
-        assert (one.steps, one.kept_step) == (other.steps, other.kept_step)
-        assert np.abs(losses(one) - losses(other)).max() < LOSS
-        assert apart(run, one, other) < WEIGHTS
+    for run, first, other in zip(runs, got, wanted, strict=True):
+        assert (first.steps, first.kept_step) == (other.steps, other.kept_step)
+        assert np.abs(losses(first) - losses(other)).max() < LOSS
+        assert apart(run, first, other) < WEIGHTS
         for name, places in other.delta.tensors.items():
-            assert not name.startswith("sparse_index.") or np.array_equal(one.delta.tensors[name], places)
+            assert not name.startswith("sparse_index.") or np.array_equal(first.delta.tensors[name], places)
 
 
 def test_sixteen_runs_in_one_batch_end_as_each_alone(sixteen, alone):
@@ -157,6 +157,6 @@ def test_the_places_of_runs_that_ended_are_taken(sixteen, alone):
 )
 def test_the_tolerances_tell_runs_apart(tasks, task, change):
     run, other = make_run(tasks, "tone"), make_run(tasks, task, **change)
-    one, two = train(run), train(other)
-    assert apart(run, one, two) > 5 * WEIGHTS
-    assert np.abs(losses(one) - losses(two)[: len(losses(one))]).max() > 10 * LOSS
+    first, two = train(run), train(other)
+    assert apart(run, first, two) > 5 * WEIGHTS
+    assert np.abs(losses(first) - losses(two)[: len(losses(first))]).max() > 10 * LOSS

@@ -108,11 +108,11 @@ def test_what_stays_are_the_leading_parts_of_all_maps_together(base):
     plan = plan_of(base, SVD)
     values = trained(base, plan)
     differences = {name: values[f"whole.{name}"] for name in base.spec.modules}
-    kept = factors(plan.tensors(values, TargetScale()))
-    assert len({len(A) for A, _ in kept.values()}) > 1  # larger differences have more parts
-    assert sum(A.size + B.size for A, B in kept.values()) <= plan.num_parameters
+    of_maps = factors(plan.tensors(values, TargetScale()))
+    assert len({len(A) for A, _ in of_maps.values()}) > 1  # larger differences have more parts
+    assert sum(A.size + B.size for A, B in of_maps.values()) <= plan.num_parameters
     missed = sum(
-        np.square(difference.numpy() - (kept[name][1] @ kept[name][0] if name in kept else 0)).sum()
+        np.square(difference.numpy() - (of_maps[name][1] @ of_maps[name][0] if name in of_maps else 0)).sum()
         for name, difference in differences.items()
     )
     # Half precision is off by at most two roundings of what is kept, squared and summed far below a thousandth.

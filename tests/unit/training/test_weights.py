@@ -116,6 +116,6 @@ def test_the_parameters_that_are_trained_are_the_leaves(method, cut):
     base = load_base(str(tiny_base()))
     plan = plan_of(base, method)
     leaves = {name: leaf for name, leaf in plan.init(base, 2, 0).items() if leaf.requires_grad}
-    own = [leaf.numel() for name, leaf in leaves.items() if not name.startswith(("head.", "gate."))]
-    assert plan.num_trained == sum(own)
+    sizes = [leaf.numel() for name, leaf in leaves.items() if not name.startswith(("head.", "gate."))]
+    assert plan.num_trained == sum(sizes)
     assert (plan.num_trained > plan.num_parameters) == cut
