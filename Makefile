@@ -43,8 +43,8 @@ gpu-wheels:
 	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_27 _2_24 _2_17 2014 1) \
 		--constraint constraints.txt --dest .wheels --requirement benchmarks/gpu-wheels.txt
 
-# Without the real servers, commands and databases of tests/integration, but for the first of them.
-QUICK := tests/unit tests/extensions tests/integration/http/test_http.py
+# Without the real servers of extensions and of tests/integration, but for the first of them.
+QUICK := tests/unit tests/integration/http/test_http.py
 test: checked
 	$(PYTEST) $(QUICK)
 
