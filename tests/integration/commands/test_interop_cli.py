@@ -6,20 +6,19 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import transformers
 from onnxruntime import InferenceSession
 from peft import LoraConfig, PeftModel
 from sentence_transformers import SentenceTransformer
 
-from bases import Reference, far_delta, manifest_for, tiny_base
+from bases import tiny_base
 from ended import recorded, refused, succeeded
-from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
-from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import parse_manifest
 from pages import ROOT, blocks, run_block
 from peft_models import random_adapter
+from servers import Task
 from tiny_delta import make_delta
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
@@ -86,9 +85,8 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "onnx"), [("pooler", False), ("mean", True)])
 def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, tmp_path, pooling, onnx):
-    spec = load_base(str(tiny_base())).spec
-    delta = Delta(parse_manifest(manifest_for(spec, pooling)), far_delta(spec, "bitfit", pooling, 2, seed=1))
-    save(tmp_path / "tone.safetensors", delta)
+    task = Task("bitfit", pooling, labels=2, seed=1)
+    (tmp_path / "tone.safetensors").write_bytes(task.file)
     # Without a folder's name it is the file's.
     named, folder = (("--onnx", tmp_path / "o"), "o") if onnx else ((), "tone")
     record, _ = recorded(onebert("export", tmp_path / "tone.safetensors", "--base", tiny_base(), *named, "--json"))
@@ -96,25 +94,22 @@ def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, t
     done = subprocess.run([sys.executable, "-c", record["example"]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # The answer by the same lines' own tokens: a probability of each label, of ONNX its logits.
-    numbers = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
-    tokens = load_base(str(tiny_base())).tokenizer.encode(["The soup was cold."], 48)[0]
-    logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
+    numbers = [float(found) for found in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
+    logits = torch.from_numpy(task.logits("The soup was cold."))
     expected = logits if onnx else logits.softmax(-1)
     assert sorted(numbers) == pytest.approx(sorted(expected.tolist()), abs=1e-3)
 
 
+TEXT = "the parcel was late"
+
+
 def decided(tmp_path, decision, pooling, task_type="single_label"):
     """A file with a decision, and its plain model's logits of a text."""
-    spec = load_base(str(tiny_base())).spec
-    manifest = {**manifest_for(spec, pooling), "task_type": task_type, "format": 2, "decision": decision}
-    delta = Delta(parse_manifest(manifest), far_delta(spec, "bitfit", pooling, 2, seed=1))
-    save(tmp_path / "tone.safetensors", delta)
-    tokens = load_base(str(tiny_base())).tokenizer.encode([TEXT], 48)[0]
-    logits = Reference(tiny_base(), delta.tensors, pooling).logits(tokens.input_ids, tokens.type_ids)
-    return tmp_path / "tone.safetensors", logits
+    task = Task("bitfit", pooling, labels=2, seed=1, task_type=task_type, format=2, decision=decision)
+    (tmp_path / "tone.safetensors").write_bytes(task.file)
+    return tmp_path / "tone.safetensors", torch.from_numpy(task.logits(TEXT))
 
 
-TEXT = "the parcel was late"
 ACTIVATED = {"softmax": lambda logits: logits.softmax(-1), "sigmoid": lambda logits: logits.sigmoid()}
 
 

@@ -123,41 +123,30 @@ LABELED = {"labels": ["good", "bad", "odd"], "task_type": "multi_label"}
 
 
 def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tmp_path):
-    """Labels as names, as lists, as indices of names beside the data, and in a column for each label."""
+    """By the separator that the training recorded, and in a column for each label."""
     a, _ = push(server, "read", 45, 32, **LABELED, training={"settings": {"label_separator": "|"}})
     order = LABELED["labels"]
     chosen = [[name for name, logit in zip(order, a.logits(text), strict=True) if logit > 0] for text in TEXTS]
     assert len({tuple(sorted(names)) for names in chosen}) > 2, "a test of nothing else"
 
     def write(name, cells):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            "".join(json.dumps({"text": text, **cell}) + "\n" for text, cell in zip(TEXTS, cells, strict=True))
-        )
-        return path
+        rows = [{"text": text, **cell} for text, cell in zip(TEXTS, cells, strict=True)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return tmp_path / name
 
-    write("folder/validation.jsonl", [{"label": [order.index(name) for name in names]} for names in chosen])
-    (tmp_path / "folder" / "labels.json").write_text(json.dumps({"labels": order, "task_type": "multi_label"}))
     hot = [{name: int(name in names) for name in order} for names in chosen]
-    sources = [
+    for source in (
         (write("names.jsonl", [{"label": "|".join(names)} for names in chosen]),),
-        (write("lists.jsonl", [{"kind": names} for names in chosen]), "--label", "kind"),
         (write("columns.jsonl", hot), "--label", "good,bad,odd"),
-        (tmp_path / "folder",),
-    ]
-    for source in sources:
-        record = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
-        assert record["answers"]["right"]["a"] == len(TEXTS), source
+    ):
+        found = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
+        assert found["answers"]["right"]["a"] == len(TEXTS), source
     wrong = write("wrong.jsonl", [{"label": "good"}, *[{"label": "ugly"}] * (len(TEXTS) - 1)])
     message = refused("diff", "read@1", "read@2", "--data", wrong)
     assert "wrong.jsonl lines 2, 3" in message
     assert "the label 'ugly' is not one of the 3 known" in message
     assert "no column kind for --label (the columns are text, label)" in refused(
         "diff", "read@1", "read@2", "--data", wrong, "--label", "kind"
-    )
-    assert "has no train split; it has validation" in refused(
-        "diff", "read@1", "read@2", "--data", tmp_path / "folder", "--split", "train"
     )
 
 

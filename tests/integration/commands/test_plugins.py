@@ -1,4 +1,4 @@
-"""Packages that plug in a façade, a command, a blob store and a redactor, used by the installed program.
+"""Packages that plug in a façade, a blob store and a redactor, used by the installed program.
 
 docs/reference/plugins.md has the contracts that it keeps.
 """
@@ -9,7 +9,6 @@ import httpx
 import pytest
 from cryptography.fernet import Fernet
 
-from bases import tiny_base
 from onebert_store.blobs.staging import digest_of
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.samples.store import open_samples
@@ -44,15 +43,6 @@ def worded(fault):
 FACADE = Facade("Best", worded, [Question("/best", Ask, best)], [Listing("/best/labels", labels)])
 '''
 
-COMMAND = '''
-from onebert_store.errors import InvalidInput
-
-def greet(name: str = "you") -> None:
-    """Greet somebody."""
-    if not name:
-        raise InvalidInput("nobody is there")
-    print(f"hello {name}")
-'''
 
 REDACTOR = """
 def shout(text):
@@ -117,7 +107,6 @@ def open_boxes(address, may_make):
 
 GROUPS = {
     "onebert.facades": {"best": "their_facade:FACADE"},
-    "onebert.commands": {"greet": "their_command:greet"},
     "onebert.blobs": {"box": "their_blobs:open_boxes"},
     "onebert.redactors": {"shout": "their_redactor:shout"},
 }
@@ -126,7 +115,7 @@ GROUPS = {
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The environment variables by which a program finds the package."""
-    modules = {"their_facade": FACADE, "their_command": COMMAND, "their_blobs": BLOBS, "their_redactor": REDACTOR}
+    modules = {"their_facade": FACADE, "their_blobs": BLOBS, "their_redactor": REDACTOR}
     return {"PYTHONPATH": str(write_package(tmp_path_factory.mktemp("package"), "theirs", GROUPS, **modules))}
 
 
@@ -134,13 +123,6 @@ def run(*arguments, env, **settings):
     return subprocess.run(
         [ONEBERT, *arguments], env=clean_env(**settings) | env, capture_output=True, text=True, check=False
     )
-
-
-def test_a_command_runs_beside_the_others(installed):
-    assert run("greet", "--name", "Ann", env=installed).stdout == "hello Ann\n"
-    failed = run("greet", "--name", "", env=installed)
-    assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "error: nobody is there\n")
-    assert "Greet somebody." in run("--help", env=installed).stdout
 
 
 class Plugged(Server):
@@ -184,13 +166,4 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
     store = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}
     assert run("store", "check", env=installed, **store).returncode == 0
     (box / f"{digest}.box").unlink()
-    assert run("store", "check", env=installed, **store).returncode == 1
-
-
-def test_a_server_with_a_facade_that_cannot_be_loaded_says_one_line(tmp_path):
-    folder = write_package(tmp_path / "package", "theirs", {"onebert.facades": {"gone": "no_such_module:FACADE"}})
-    settings = {"base": tiny_base(), "dtype": "float32", "port": 0, "data_dir": tmp_path / "data", "log_level": "error"}
-    done = run("serve", env={"PYTHONPATH": str(folder)}, **settings)
-    reason = "ModuleNotFoundError: No module named 'no_such_module'"
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: the façade 'gone' is unavailable: {reason}\n"
+    assert run("store", "check", env=installed, **kept).returncode == 1

@@ -33,17 +33,6 @@ LABELS = ["bad", "bad", "good", "bad"] * 10
 PAIR = ("first", "second")
 
 
-class Frame:
-    """A DataFrame as far as this package knows one: named columns of arrays."""
-
-    def __init__(self, **columns):
-        self.columns = list(columns)
-        self._cells = {name: np.array(cells, dtype=object) for name, cells in columns.items()}
-
-    def __getitem__(self, name):
-        return self._cells[name]
-
-
 def train(data, out, **options):
     return onebert.train(data, task="mood", out=out, base=str(tiny_base()), **{"max_steps": 2, **options})
 
@@ -53,7 +42,6 @@ FORMS = {
     "rows": [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)],
     "pairs": list(zip(TEXTS, LABELS, strict=True)),
     "bytes": [(text.encode(), label.encode()) for text, label in zip(TEXTS, LABELS, strict=True)],
-    "frame": Frame(text=TEXTS, label=LABELS),
     "arrow": pyarrow.table({"text": TEXTS, "label": LABELS}),
     "pandas": pandas.DataFrame({"text": TEXTS, "label": LABELS}),
     "categories": pandas.DataFrame({"text": TEXTS, "label": pandas.Categorical(LABELS)}),
@@ -106,7 +94,7 @@ def test_the_command_and_the_function_write_one_file(tmp_path):
 
 
 def test_missing_cells_of_a_frame_are_missing(tmp_path):
-    frame = Frame(text=TEXTS, label=[*LABELS[:-1], float("nan")])
+    frame = pandas.DataFrame({"text": TEXTS, "label": [*LABELS[:-1], float("nan")]})
     with pytest.raises(InvalidData, match="no label"):
         train(frame, tmp_path / "a")
     train(frame, tmp_path / "a", drop_unlabeled=True)
@@ -173,8 +161,8 @@ TASKS = {
 }
 
 
-def test_answers_are_those_of_a_server(tmp_path):
-    with Server(tmp_path) as server, onebert.Client(server.url) as client:
+def test_answers_are_those_of_a_server(server, tmp_path):
+    with onebert.Client(server.url) as client:
         for seed, (name, (manifest, inputs)) in enumerate(TASKS.items()):
             file = tmp_path / name
             file.write_bytes(Task(seed=seed, **manifest).file)
@@ -188,11 +176,11 @@ def test_answers_are_those_of_a_server(tmp_path):
             assert (here.task_type, here.digest) == (name, theirs.digest)
 
 
-def test_an_explanation_is_that_of_a_server(tmp_path):
+def test_an_explanation_is_that_of_a_server(server, tmp_path):
     file = tmp_path / "a"
     file.write_bytes(Task(seed=1).file)
     here = onebert.load(file, base=str(tiny_base()))
-    with Server(tmp_path) as server, onebert.Client(server.url) as client:
+    with onebert.Client(server.url) as client:
         client.push("tone", file)
         for text in ("my order is late , please help", ("where is it", "my order is late")):
             theirs = onebert.as_dict(client.classify("tone", text, explain=True))["explanation"]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from copy import copy
 
 import numpy as np
 import pyarrow
@@ -17,9 +18,7 @@ from bases import tiny_base
 from forked import Forked
 from offline import SETTINGS, bytes_of, kill_and_go_on, rows_of, score_here
 from onebert_store.errors import AliasNotFound, InvalidSettings, StoreLocked
-from onebert_store.file.delta import Delta
-from onebert_store.file.format import load, loads, save
-from onebert_store.file.manifest import parse_manifest
+from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Task, clean_env, run_onebert, wait_until
 
@@ -136,14 +135,6 @@ def test_pairs_and_spans(folder, tmp_path):
         assert_as_in_python(rows, file, [row["text"] and (row["text"], row["text_pair"]) for row in given])
 
 
-def decided(folder, tmp_path, name, **decision):
-    """A task's file with a decision, of which its golden logits know nothing."""
-    delta = load(folder / f"{name}.safetensors")
-    manifest = delta.manifest.model_dump(exclude_none=True) | {"format": 2, "decision": decision}
-    save(tmp_path / f"{name}.safetensors", Delta(parse_manifest(manifest), delta.tensors))
-    return tmp_path / f"{name}.safetensors"
-
-
 def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp_path):
     """Long and short texts mixed, of which those of one file go through batches together."""
     window = {"tokens": 16, "overlap": 4}
@@ -154,7 +145,11 @@ def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp
         "lora": {"activation": "sigmoid", "temperature": 3.0},
         "ner": {"window": window | {"reduction": "union"}},
     }
-    paths = [decided(folder, tmp_path, name, **decision) for name, decision in decisions.items()]
+    paths = [tmp_path / f"{name}.safetensors" for name in decisions]
+    for path, decision in zip(paths, decisions.values(), strict=True):
+        task = copy(TASKS[path.stem])
+        task.manifest = task.manifest | {"format": 2, "decision": decision}
+        path.write_bytes(task.file)
     score_here(tmp_path / "out", paths, folder / "rows.parquet", text="text", all_scores=True)
     texts = [row["text"] for row in input_rows(folder)]
     for name, path in zip(decisions, paths, strict=True):

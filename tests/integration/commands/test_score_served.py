@@ -7,33 +7,22 @@ import pytest
 from offline import rows_of, score_here
 from onebert_server.score.command import ScoreOptions, run_score_by_server
 from onebert_store.errors import AliasNotFound, InvalidInput, InvalidSettings, TaskNotFound
-from onebert_store.file.delta import Delta
-from onebert_store.file.format import dumps, loads
-from onebert_store.file.manifest import parse_manifest
 from servers import Task, run_onebert
 from written import read_rows
-
-
-def decided(task, **decision):
-    """The task's file with a decision, of which its golden logits know nothing."""
-    delta = loads(task.file)
-    manifest = delta.manifest.model_dump(exclude_none=True) | {"format": 2, "decision": decision}
-    return dumps(Delta(parse_manifest(manifest), delta.tensors))
-
 
 WINDOW = {"tokens": 16, "overlap": 4, "reduction": "max"}
 FILES = {
     "tone": Task("lora", "mean", labels=3, seed=1).file,
-    "unsure": decided(Task("bitfit", "mean", labels=3, seed=2), abstain={"below": 0.5}, thresholds={"label 1": 0.3}),
-    "tags": decided(Task("bitfit", "mean", labels=5, seed=3, task_type="multi_label"), window=WINDOW),
+    "unsure": Task(seed=2, format=2, decision={"abstain": {"below": 0.5}, "thresholds": {"label 1": 0.3}}).file,
+    "tags": Task(labels=5, seed=3, task_type="multi_label", format=2, decision={"window": WINDOW}).file,
     "stars": Task("lora", "cls", labels=2, seed=4, task_type="regression").file,
     "pos": Task("layernorm", "none", labels=["NOUN", "VERB", "X"], seed=5, task_type="token").file,
     "ner": Task("bitfit", "none", labels=["O", "B-x", "I-x"], seed=6, task_type="token").file,
-    "qa": decided(
-        Task("bitfit", "none", labels=["start", "end"], seed=7, task_type="span"),
-        window=WINDOW | {"tokens": 40},
-        abstain={"below": 0.4},
-    ),
+    "qa": Task(
+        *("bitfit", "none", ["start", "end"]),
+        **{"seed": 7, "task_type": "span", "format": 2},
+        decision={"window": WINDOW | {"tokens": 40}, "abstain": {"below": 0.4}},
+    ).file,
 }
 
 

@@ -69,6 +69,8 @@ def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folde
         measured, _ = recorded(onebert(*evaluate_arguments(out, folder, "--split", split, "--json")))
         assert measured["metrics"] == record[split]
     assert recorded(onebert(*evaluate_arguments(out, folder, "--json")))[0]["split"] == "test"
+    other_base = ("evaluate", out, "--data", folder, "--base", tiny_base("electra"), "--device", "cpu")
+    assert "error: made for" in refused(onebert(*other_base))
 
 
 @pytest.mark.parametrize(
@@ -197,13 +199,6 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     assert measured["metrics"] == record["test"]
 
 
-def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp_path):
-    asked = ("--epochs", "3", "--learning-rate", "0.1", "--batch-size", "8", "--seed", "1")
-    error = refused(onebert(*head_arguments(folder, tmp_path / "tone.safetensors", *asked)))
-    flags = "--epochs, --batch-size, --learning-rate"
-    assert error == f"error: --method head is found exactly, without a step: leave out {flags}\n"
-
-
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, fresh, tmp_path):
     short = ("--method", "frozen", "--max-steps", "1", "--learning-rate", "1e-9", *fresh)
     printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
@@ -296,6 +291,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--task", "Tone!"], "is not a name"),
         (["--method", "adapters"], "Methods are frozen, head, bitfit"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
+        (["--method", "head"], "found exactly, without a step: leave out --epochs, --batch-size, --learning-rate\n"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train.csv: no column kind for --label"),
         (["--positive", "bad"], "--positive bad is no label of the task; it has 'complaint', 'praise'"),
@@ -323,10 +319,3 @@ def test_data_is_not_written_over(onebert, tmp_path):
     status, printed, progress = onebert("train", *asked)
     assert (status, printed, progress) == (1, "", "error: --out is a file that is read\n")
     assert rows.read_bytes() == before
-
-
-def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):
-    out = tmp_path / "tone.safetensors"
-    assert onebert(*train_arguments(folder, out, "--max-steps", "1"))[0] == 0
-    progress = refused(onebert("evaluate", out, "--data", folder, "--base", tiny_base("electra"), "--device", "cpu"))
-    assert "error: made for" in progress

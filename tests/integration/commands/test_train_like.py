@@ -8,14 +8,11 @@ import pytest
 from cryptography.fernet import Fernet
 
 import onebert
-from bases import far_delta, manifest_for, tiny_base
+from bases import tiny_base
 from ended import recorded, refused, succeeded
-from onebert_encoder.base.base import load_base
 from onebert_server.client import Client
-from onebert_store.file.delta import Delta
-from onebert_store.file.format import load, save
-from onebert_store.file.manifest import parse_manifest
-from servers import Server, wait_until
+from onebert_store.file.format import load
+from servers import Server, Task, wait_until
 from trainings import CHANGED, READING, write_tone
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
@@ -180,8 +177,7 @@ def test_options_that_do_not_combine_are_wrong_usage(onebert, data, options, mes
 
 def test_what_cannot_be_repeated_is_refused_in_one_line(onebert, train, server, data, tmp_path):
     imported = tmp_path / "imported.safetensors"
-    base = load_base(BASE)
-    save(imported, Delta(parse_manifest(manifest_for(base.spec)), far_delta(base.spec, "bitfit", "mean", 2, 0)))
+    imported.write_bytes(Task().file)
     first, _, _ = train("first", "--task", "tone", "--method", "bitfit", "--max-steps", "1", data=data)
     like = ("train", "--data", data, "--device", "cpu", "--url", server.url)
     assert "imported.safetensors records no settings to repeat" in refused(onebert(*like, "--like", imported))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bases import Reference, tiny_base
+from bases import FAMILIES, Reference, loaded, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidManifest, NotFinite, TooLarge
 from onebert_store.file.delta import require_fit
@@ -129,40 +129,47 @@ def test_other_task_types(base, data, task_type):
         assert result.test["micro_f1"] > 0.8
 
 
-@pytest.mark.parametrize("method", ["layernorm", "full", "reinit+bitfit", "reinit+full"])
-def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, method):
-    run = run_of(base_without_dropout, data, method=method)
+@pytest.mark.parametrize(
+    ("method", "family", "pooling"),
+    [
+        *((method, "bert", "mean") for method in ("layernorm", "reinit+bitfit", "reinit+full")),
+        *(("full", family, "mean") for family in FAMILIES),
+        ("full", "bert", "pooler"),
+    ],
+)
+def test_a_step_has_the_gradient_of_the_plain_model(data, method, family, pooling):
+    base = loaded(family)
+    base = replace(base, config=replace(base.config, hidden_dropout=0.0, attention_dropout=0.0))
+    run = run_of(base, data, method=method, pooling=pooling)
     state = State(run.init_values())
-    plain = Reference(tiny_base("bert"), {}, "mean").model
-    parameters = dict(plain.named_parameters())
+    head = {name: leaf.detach().numpy().copy() for name, leaf in state.leaves.items() if name.startswith("head.")}
+    plain = Reference(tiny_base(family), head, pooling)
+    parameters = dict(plain.model.named_parameters())
     with torch.no_grad():
         for name, tensor in run.view(state.values).params.items():
-            parameters[name].copy_(tensor)
-    weight = state.leaves["head.weight"].detach().clone()
-    chosen = run.batch_at(0)
+            if name in parameters:  # the first of a ModernBERT's layers has no norm, for which the base has ones
+                parameters[name].copy_(tensor)
+    rows = run.batch_at(0)
     (loss,) = take_step([(run, state)])
 
-    tokens = [run.inputs.splits["train"].tokens[i] for i in chosen]
-    pooled = torch.stack(
-        [
-            plain(torch.tensor([t.input_ids]), token_type_ids=torch.tensor([t.type_ids])).last_hidden_state[0].mean(0)
-            for t in tokens
-        ]
-    )
-    expected = F.cross_entropy(pooled @ weight.T, torch.tensor([run.data.splits["train"].gold[i] for i in chosen]))
+    tokens = [run.inputs.splits["train"].tokens[row] for row in rows]
+    logits = [plain.differentiable_logits(text.input_ids, text.type_ids) for text in tokens]
+    expected = F.cross_entropy(torch.stack(logits), torch.from_numpy(data.splits["train"].gold[rows]))
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     expected.backward()
     names = [name for name in state.leaves if not name.startswith("head.")]
     if "full" in method:
+        unstored = {parameter.name for parameter in base.anatomy.parameters if not parameter.stored}
         read = {name for name, tensor in parameters.items() if tensor.grad is not None}
-        assert {name.removeprefix("full.") for name in names} == read
+        assert {name.removeprefix("full.") for name in names} == read - unstored
+        assert run.plan.num_parameters == sum(state.leaves[name].numel() for name in names)
     ours = [state.leaves[name].grad for name in names]
     theirs = [parameters[name.partition(".")[2]].grad for name in names]
     # Clipping scales all gradients by the same factor.
     scale = torch.cat([g.flatten() for g in theirs]).norm() / torch.cat([g.flatten() for g in ours]).norm()
-    for name, first, other in zip(names, ours, theirs, strict=True):
+    for name, mine, other in zip(names, ours, theirs, strict=True):
         # Folding sums in another order; relative to the largest gradients, of order 1, that is rounding.
-        torch.testing.assert_close(first * scale, other, rtol=1e-3, atol=1e-4, msg=name)
+        torch.testing.assert_close(mine * scale, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +194,8 @@ def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, me
     assert result.resumed_at == 15
     assert notes[0] == "continued at step 15"
     assert dumps(result.delta) == whole
-    assert dumps(train(run_of(base, data, **settings, seed=4)).delta) != whole
+    if method == "frozen":
+        assert dumps(train(run_of(base, data, **settings, seed=4)).delta) != whole
 
 
 def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):

@@ -123,7 +123,7 @@ def test_few_pairs_are_read_as_the_exact_head_answers_better(base, pairs, turned
 
 @pytest.mark.parametrize("pooling", [None, "siamese"])
 def test_few_pairs_are_trained_and_judged_in_folds(base, few, pooling):
-    run = make_run(TaskInputs(base, few, 40), replace(QUICK, max_steps=20, pooling=pooling), "same")
+    run = make_run(TaskInputs(base, few, 40), replace(QUICK, max_steps=8, pooling=pooling), "same")
     result = train_judged(run)
     assert result.folds > 1
     assert len(result.measured.logits) == 24

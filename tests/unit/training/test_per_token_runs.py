@@ -64,7 +64,7 @@ def shared_words(text, other):
     return 2 * len(ours & theirs) / (len(ours) + len(theirs))
 
 
-@pytest.mark.parametrize("method", ["bitfit", "adapter:8", "full"])
+@pytest.mark.parametrize("method", ["bitfit", "full"])
 def test_a_token_task_is_learned(base, tags, method):
     result = train(make_run(base, tags, method, **({"learning_rate": 2e-3} if method == "full" else {})))
     assert result.metric == "entity_f1"
@@ -90,7 +90,7 @@ def test_a_span_task_is_learned(base, questions):
     assert result.test["exact_match"] > 0.7
 
 
-@pytest.mark.parametrize(("method", "max_steps"), [("bitfit", 25), ("random:1%", 30), ("spafit:0-1-II", 30)])
+@pytest.mark.parametrize(("method", "max_steps"), [("bitfit", 25), ("spafit:0-1-II", 30)])
 def test_a_span_tasks_metrics_are_those_of_a_full_search_with_the_plain_model(base, questions, method, max_steps):
     result = train(make_run(base, questions, method, max_steps=max_steps))
     model, split = plain_model(result), questions.splits["test"]

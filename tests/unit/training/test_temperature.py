@@ -56,9 +56,8 @@ def test_a_temperature_is_judged_on_texts_that_it_was_not_fitted_to():
     assert fit_temperature(logits, flags, "softmax", fold).after == pytest.approx(after, rel=1e-3)
 
 
-@pytest.mark.parametrize("sure", [3.0, 8.0])
-def test_answers_that_are_too_sure_get_the_likeliest_temperature(sure):
-    logits, gold = drawn(200)
+def test_answers_that_are_too_sure_get_the_likeliest_temperature():
+    (logits, gold), sure = drawn(200), 8.0
     got = with_temperature_of_folds(delta_of(positives=["label 0"]), logits, rows_of(gold), 5, larger=sure)
     grid = np.exp(np.linspace(0, 3, 301))
     best = grid[np.argmin([log_loss(gold, softmax(logits * sure / each, axis=1)) for each in grid])]
