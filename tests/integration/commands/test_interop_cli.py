@@ -94,7 +94,7 @@ def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, t
     done = subprocess.run([sys.executable, "-c", record["example"]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # The answer by the same lines' own tokens: a probability of each label, of ONNX its logits.
-    numbers = [float(found) for found in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
+    numbers = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", done.stdout)]
     logits = torch.from_numpy(task.logits("The soup was cold."))
     expected = logits if onnx else logits.softmax(-1)
     assert sorted(numbers) == pytest.approx(sorted(expected.tolist()), abs=1e-3)

@@ -139,8 +139,8 @@ def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tm
         (write("names.jsonl", [{"label": "|".join(names)} for names in chosen]),),
         (write("columns.jsonl", hot), "--label", "good,bad,odd"),
     ):
-        found = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
-        assert found["answers"]["right"]["a"] == len(TEXTS), source
+        comparison = json.loads(onebert("diff", "read@1", "read@2", "--data", *source, "--json"))
+        assert comparison["answers"]["right"]["a"] == len(TEXTS), source
     wrong = write("wrong.jsonl", [{"label": "good"}, *[{"label": "ugly"}] * (len(TEXTS) - 1)])
     message = refused("diff", "read@1", "read@2", "--data", wrong)
     assert "wrong.jsonl lines 2, 3" in message

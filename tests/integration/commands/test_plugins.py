@@ -166,4 +166,4 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
     store = {"data_dir": tmp_path / "data", "blobs": f"box:{box}"}
     assert run("store", "check", env=installed, **store).returncode == 0
     (box / f"{digest}.box").unlink()
-    assert run("store", "check", env=installed, **kept).returncode == 1
+    assert run("store", "check", env=installed, **store).returncode == 1
