@@ -26,7 +26,7 @@ from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
 from onebert_training.earlier import GROUPS
 from pages import ROOT, blocks
-from servers import Server, Task, assert_answers, clean_env, run_onebert
+from servers import Server, Task, assert_answers, clean_env
 
 TEXTS = ["my order is late", "the parcel was broken", "what a good day", "no way"] * 10
 LABELS = ["bad", "bad", "good", "bad"] * 10
@@ -80,17 +80,6 @@ def test_lists_of_labels_are_lists_from_every_library(tmp_path):
     digests = {form: load_dataset(source_of(data)).digest for form, data in forms.items()}
     assert len(set(digests.values())) == 1, digests
     assert load_dataset(source_of(forms["polars"])).labels == ("broken", "late")
-
-
-@pytest.mark.slow
-def test_the_command_and_the_function_write_one_file(tmp_path):
-    csv = tmp_path / "data.csv"
-    csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
-    options = ["--task", "mood", "--data", csv, "--base", tiny_base(), "--max-steps", "2", "--out", tmp_path / "a"]
-    assert run_onebert("train", *options).returncode == 0
-    trained = train(str(csv), tmp_path / "b")
-    assert trained.file.read_bytes() == (tmp_path / "a").read_bytes()
-    assert trained.record["out"] == str(tmp_path / "b")
 
 
 def test_missing_cells_of_a_frame_are_missing(tmp_path):

@@ -104,7 +104,9 @@ def test_columns_are_found_by_name_or_given(tmp_path, header, options, text):
 
 
 PYTHON = [("['Ana', 'is']", "['B-LOC', 'O']"), ("['Bo' 'is']", "['B-PER' 'O']")]
+TAGGED = {"a.csv": lines(PYTHON * 5, ("tokens", "ner_tags"))}
 NESTED = jsonl([{"payload": {"text": text, "meta": {"kind": label}}} for text, label in ROWS])
+NUMBERS = parquet([(f"t{i}", None if i == 7 else float(i % 2)) for i in range(40)])
 
 
 @pytest.mark.parametrize(
@@ -123,25 +125,10 @@ NESTED = jsonl([{"payload": {"text": text, "meta": {"kind": label}}} for text, l
                 (["unreleased", "١", "2"], "single_label", ("2", "unreleased", "١")),
             )
         ),
-        (
-            {"a.jsonl": numbered([["late"], ["size"]] * 5)},
-            {"task_type": "single_label"},
-            "single_label",
-            ("late", "size"),
-        ),
+        ({"a.jsonl": numbered([["late"], ["b"]] * 5)}, {"task_type": "single_label"}, "single_label", ("b", "late")),
         ({"a.jsonl": NESTED}, {"text": "payload.text", "label": "payload.meta.kind"}, "single_label", ("ham", "spam")),
-        (
-            {"a.csv": lines(PYTHON * 5, ("tokens", "ner_tags"))},
-            {},
-            "token",
-            ("B-LOC", "B-PER", "O"),
-        ),
-        (
-            {"a.parquet": parquet([(f"t{i}", None if i == 7 else float(i % 2)) for i in range(40)])},
-            {"drop_unlabeled": True},
-            "single_label",
-            ("0", "1"),
-        ),
+        (TAGGED, {}, "token", ("B-LOC", "B-PER", "O")),
+        ({"a.parquet": NUMBERS}, {"drop_unlabeled": True}, "single_label", ("0", "1")),
     ],
 )
 def test_task_types_and_labels_follow_from_the_cells(tmp_path, files, options, task_type, labels):
@@ -362,38 +349,25 @@ def test_equal_texts_are_held_out_together(tmp_path):
         assert (len(train), len(validation)) == (50, 10)
 
 
+UNKNOWN = [(f"请问退款 {'a ' * (i % 3)}", "xy"[i % 2]) for i in range(10)]
+LONG = [("a " * (200 if label == "x" else 5), label) for label in "xyxyxyxyxy"]
 UNSEEN = [(["\u200b", "a", "ab"[i % 2], "\u200d"], ["B-LOC", "I-LOC", "O", "O"]) for i in range(10)]
 
 
 @pytest.mark.parametrize(
-    ("files", "max_length", "note"),
+    ("content", "max_length", "note"),
     [
-        ({"a.csv": [(f"a {'b ' * i}", "xy"[i % 2]) for i in range(10)]}, 8, ""),
-        (
-            {"a.csv": [(f"请问退款 {'a ' * (i % 3)}", "xy"[i % 2]) for i in range(10)]},
-            8,
-            "of the tokens of the training texts are unknown to the base",
-        ),
-        (
-            {"a.csv": [("a " * (200 if label == "x" else 5), label) for label in "xyxyxyxyxy"]},
-            8,
-            "a twentieth or less is read of 50% of the training texts",
-        ),
-        *(
-            (
-                {"a.jsonl": jsonl(UNSEEN, ("tokens", "ner_tags"))},
-                max_length,
-                note,
-            )
-            # Behind the cut words are not read anyway.
-            for max_length, note in ((8, "10 words have no token: their tags are not learned"), (2, ""))
-        ),
+        (jsonl([(f"a {'b ' * i}", "xy"[i % 2]) for i in range(10)]), 8, ""),
+        (jsonl(UNKNOWN), 8, "of the tokens of the training texts are unknown to the base"),
+        (jsonl(LONG), 8, "a twentieth or less is read of 50% of the training texts"),
+        (jsonl(UNSEEN, ("tokens", "ner_tags")), 8, "10 words have no token: their tags are not learned"),
+        # Behind the cut words are not read anyway.
+        (jsonl(UNSEEN, ("tokens", "ner_tags")), 2, ""),
     ],
 )
-def test_what_a_base_cannot_read_is_noted(tmp_path, base, files, max_length, note):
-    data = load(tmp_path, files, keep_few=True)
-    tokens = ()
-    if data.task_type == "token":
-        tokens = base.tokenizer.encode(data.splits["train"].texts, max_length, align=True)
+def test_what_a_base_cannot_read_is_noted(tmp_path, base, content, max_length, note):
+    data = load(tmp_path, {"a.jsonl": content}, keep_few=True)
+    per_token = data.task_type == "token"
+    tokens = base.tokenizer.encode(data.splits["train"].texts, max_length, align=True) if per_token else ()
     notes = " ".join(reading_notes(data, base.tokenizer, max_length, tokens))
     assert note in notes if note else "no token" not in notes and "unknown" not in notes

@@ -139,18 +139,11 @@ def test_a_new_or_empty_folder_is_filled(tmp_path, exists):
     assert (tensor.dtype, tuple(tensor.shape)) == (torch.float32, (3, 2))
 
 
-@pytest.mark.parametrize("kind", ["file", "full folder", "broken link", "no parent"])
-def test_a_place_that_is_not_free_is_refused_and_left_as_it_is(tmp_path, kind):
-    folder = tmp_path / "out"
-    if kind == "file":
-        folder.write_text("mine")
-    elif kind == "full folder":
-        folder.mkdir()
-        (folder / "mine").write_text("mine")
-    elif kind == "broken link":
-        folder.symlink_to(tmp_path / "nothing")
-    else:
-        folder = tmp_path / "no" / "out"
+@pytest.mark.parametrize("place", ["full/out", "out", "no/out"], ids=["full folder", "broken link", "no parent"])
+def test_a_place_that_is_not_free_is_refused_and_left_as_it_is(tmp_path, place):
+    (tmp_path / "full" / "out" / "mine").mkdir(parents=True)
+    (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    folder = tmp_path / place
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InvalidSettings):
         fill(folder)

@@ -396,21 +396,18 @@ def test_the_manifest_says_where_the_delta_comes_from(base, data):
     assert manifest.max_length == 9
     assert manifest.base.digest == base.spec.digest
     training = manifest.training
-    assert training["task"] == "tone"
-    assert training["data"]["digest"] == data.digest
-    assert training["data"]["rows"] == {"train": 48, "validation": 20, "test": 12}
+    told = {"task": "tone", "seed": 5, "steps": 3, "learning_rate": 2e-2, "validation": result.validation}
+    told |= {"test": result.test, "dropout": {"hidden": 0.1, "attention": 0.1}}
+    assert training.items() >= told.items()
+    rows = {"train": 48, "validation": 20, "test": 12}
+    assert (training["data"]["digest"], training["data"]["rows"]) == (data.digest, rows)
     assert "pairs" not in training["data"]
     pairs = {
         name: replace(split, texts=tuple((text, "and") for text in split.texts)) for name, split in data.splits.items()
     }
     assert run_of(base, replace(data, splits=pairs)).provenance()["data"]["pairs"] is True
-    assert (training["seed"], training["steps"], training["learning_rate"]) == (5, 3, 2e-2)
-    assert training["validation"] == result.validation
-    assert training["test"] == result.test
     # Three layers of 32 numbers, and a classifier of 2 x 32 + 2.
-    assert training["parameters"]["delta"] == 96
-    assert training["parameters"]["head"] == 66
-    assert training["dropout"] == {"hidden": 0.1, "attention": 0.1}
+    assert training["parameters"].items() >= {"delta": 96, "head": 66}.items()
     assert any("are cut to 9 tokens" in note for note in run.notes)
 
 

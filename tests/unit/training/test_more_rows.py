@@ -152,16 +152,22 @@ def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(
     assert tags == ["B-WHO", "I-WHO", "O", "B-DAY", "O"]
 
 
-def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, tmp_path: Path) -> None:
-    (data / "labels.json").write_text(json.dumps({"labels": ["bad", "good"]}))
+@pytest.mark.parametrize(
+    ("names", "labels", "read"),
+    [
+        *((["bad", "good"], labels, ["good", "bad"]) for labels in (("1", "0"), (1, 0), ("good", "bad"))),
+        (["1", "2", "3"], ("2", "1"), ["2", "1"]),  # names that look like indices
+    ],
+)
+def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, tmp_path: Path, names, labels, read):
+    (data / "labels.json").write_text(json.dumps({"labels": names}))
     for split, rows in ROWS.items():
         write(data / f"{split}.jsonl", [(text, str(int(label == "good"))) for text, label in rows])
-    for labels in (("1", "0"), (1, 0), ("good", "bad")):
-        more = write(tmp_path / "more.jsonl", [*zip(("it grows", "it leaks"), labels, strict=True)])
-        dataset = load_dataset(str(data), DataOptions(more=more))
-        assert dataset.labels == ("bad", "good")
-        assert dataset.splits["train"].texts[-2:] == ("it grows", "it leaks")
-        assert [dataset.labels[at] for at in dataset.splits["train"].gold[-2:]] == ["good", "bad"]
+    more = write(tmp_path / "more.jsonl", [*zip(("it grows", "it leaks"), labels, strict=True)])
+    dataset = load_dataset(str(data), DataOptions(more=more))
+    assert dataset.labels == tuple(names)
+    assert dataset.splits["train"].texts[-2:] == ("it grows", "it leaks")
+    assert [dataset.labels[at] for at in dataset.splits["train"].gold[-2:]] == read
 
 
 TEXTS = [{"text": f"text {row}", "label": ("bad", "good")[row % 2]} for row in range(6)]
@@ -178,16 +184,6 @@ def test_rows_of_another_form_than_the_datas_are_left_out_and_counted(tmp_path: 
     assert any(note.startswith("6 of 7 rows of more.jsonl are left out: they are") for note in mixed.notes)
     with pytest.raises(InvalidData, match=r"the rows of more\.jsonl are .* and the data has"):
         added(tmp_path, rows, others, keep_few=True)
-
-
-def test_names_that_look_like_indices_are_names(data: Path, tmp_path: Path) -> None:
-    (data / "labels.json").write_text(json.dumps({"labels": ["1", "2", "3"]}))
-    for split, rows in ROWS.items():
-        write(data / f"{split}.jsonl", [(text, str(int(label == "good"))) for text, label in rows])
-    plain = load_dataset(str(data))
-    more = write(tmp_path / "more.jsonl", [("it grows", "2"), ("it leaks", "1")])
-    rows = load_dataset(str(data), DataOptions(more=more)).splits["train"]
-    assert [plain.labels[at] for at in rows.gold[-2:]] == ["2", "1"]
 
 
 def test_rare_new_labels_do_not_empty_the_data(data: Path, tmp_path: Path) -> None:
