@@ -7,6 +7,7 @@ import pytest
 from cryptography.fernet import Fernet
 from prometheus_client.parser import text_string_to_metric_families
 
+from onebert_server.cli.apply.plan import make_plan, walk
 from onebert_server.client import Client, ShadowShare, TargetFacts
 from onebert_store.file.format import dumps
 from pages import blocks
@@ -146,8 +147,6 @@ def test_the_first_version_of_a_new_task_is_live_unless_the_file_says_otherwise(
 
 
 def test_a_file_that_changes_after_the_difference_was_printed_is_not_pushed(server, place, name, capsys):
-    from onebert_server.cli.apply.plan import make_plan, walk
-
     gone, still, changed = (f"{name[:50]}-{letter}" for letter in "abc")
     with Client(server.url) as client:
         plan = make_plan(client, write_each(place, gone, still, changed))
@@ -215,8 +214,6 @@ def test_kept_answers_begin_change_and_end(server, place, name):
 
 def test_a_move_in_between_fails_its_task_alone(server, place, files, name, capsys):
     """Somebody moves an alias after the difference was read: the walk names the tag that it has read."""
-    from onebert_server.cli.apply.plan import make_plan, walk
-
     moved, still = f"{name[:50]}-a", f"{name[:50]}-b"
     with Client(server.url) as client:
         for task in (moved, still):

@@ -109,26 +109,13 @@ def test_an_imported_adapter_answers_what_peft_answers(family: str, config: Any,
     assert delta.manifest.golden is not None
 
 
-@pytest.mark.parametrize(
-    ("family", "config", "key", "activation"),
-    [
-        ("modernbert", lora(**MODERN, target_modules=["Wqkv"]), "classifier_activation", "relu"),
-        (
-            "deberta-v2",
-            lora(target_modules=["query_proj"], modules_to_save=["pooler", "classifier"]),
-            "pooler_hidden_act",
-            "tanh",
-        ),
-    ],
-)
-def test_a_heads_activation_is_the_models_own_or_is_refused(
-    family: str, config: Any, key: str, activation: str, tmp_path: Path
-) -> None:
-    adapted, base = random_adapter(family, config, tmp_path, **{key: activation}), base_of(family)
+def test_a_heads_activation_is_the_models_own_or_is_refused(tmp_path: Path) -> None:
+    config, key = lora(**MODERN, target_modules=["Wqkv"]), "classifier_activation"
+    adapted, base = random_adapter("modernbert", config, tmp_path, **{key: "relu"}), base_of("modernbert")
     adapted.get_base_model().config.save_pretrained(tmp_path)
     wanted = TaskOptions(task_type="single_label")
     delta = loads(dumps(import_adapter(tmp_path, base, wanted)))
-    assert delta.manifest.activation == activation
+    assert delta.manifest.activation == "relu"
     assert_equal_logits(delta_logits(base, delta, texts()), model_logits(adapted, texts()))
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: "silu"}))
