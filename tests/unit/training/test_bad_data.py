@@ -41,6 +41,7 @@ def question(*row):
     return {"train.jsonl": jsonl([("How many?", CONTEXT, ANSWER), row], ASKED)}
 
 
+EMPTY = [("", "x"), ("t", ""), (" ", "y"), ("\u200b", "y")]
 BY_COLUMN = {"label": "low,middle,high", "task_type": "single_label"}
 REFUSED = [
     *((stars(cells), {}, AMBIGUOUS) for cells in ([1, 2, 3, 4], [0, 1, 2, 5], ["1|2", "3", "4"])),
@@ -57,18 +58,8 @@ REFUSED = [
     ({"a.csv": lines(TEN, ("text", "kind"))}, {}, "a.csv: no label column"),
     ({"a.csv": lines(ROWS, ("text number 41", "spam"))}, {}, "is the first line not a header"),
     ({"a.csv": ROWS}, {"text": "text", "label": "toxic,rude"}, "no column toxic"),
-    ({"a.csv": [*TEN, ("", "x")]}, {}, "a.csv line 12: the text is empty"),
-    ({"a.csv": [*TEN, ("t", "")]}, {}, "a.csv line 12: there is no label"),
-    (
-        {"a.csv": [*TEN, ("", "x"), ("t", ""), (" ", "y"), ("\u200b", "y")]},
-        {},
-        "lines 12, 14 and 15: the text is empty.*a.csv line 13: there is no label",
-    ),
-    (
-        {"a.csv": [*TEN, *[("t", "")] * 30]},
-        {},
-        "lines 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 20 more: there is no label",
-    ),
+    ({"a.csv": [*TEN, *EMPTY]}, {}, "lines 12, 14 and 15: the text is empty.*a.csv line 13: there is no label"),
+    ({"a.csv": [*TEN, *[("t", "")] * 30]}, {}, "lines 12, 13, 14, .* 20, 21 and 20 more: there is no label"),
     ({"a.csv": [("t", "x")] * 20}, {}, "all training rows have the same label"),
     ({"a.csv": [("t", "x"), ("t", "y")] * 8}, {}, "all training rows have the same text"),
     ({"a.csv": [("good", "x"), ("bad", "y")] * 10}, {}, "after 10 of 20 .* rows that are left have the same"),
