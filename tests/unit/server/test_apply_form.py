@@ -91,14 +91,6 @@ def test_a_right_file_is_read(folder):
     assert form.versions["1"].digest == loads(ONE_BYTES).digest
 
 
-def test_all_mistakes_of_a_file_are_said(folder):
-    text = '[tasks.tone]\nversions = { 1 = "no.x", 2 = "two.safetensors" }\nalias.live = 1\n[tasks.B]\nkept = 3\n'
-    with pytest.raises(InvalidInput) as caught:
-        read(folder, text)
-    keys = [line.split(":")[0] for line in caught.value.detail.splitlines()]
-    assert keys == ["tasks.tone.versions.1", "tasks.tone.alias", "tasks.B", "tasks.B.kept"]
-
-
 def test_a_file_need_not_be_there_where_its_digest_stands(folder):
     form = read(folder, f'[tasks.tone.versions.1]\nfile = "no.safetensors"\ndigest = "{DIGEST}"')["tone"]
     assert (form.versions["1"].digest, form.versions["1"].file) == (DIGEST, None)

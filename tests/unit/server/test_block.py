@@ -15,13 +15,13 @@ VOCABULARY, LONGEST = BASE.config.vocab_size, BASE.config.max_length
 
 
 @pytest.fixture(scope="module")
-def hosts() -> list[Host]:
+def hosts():
     made = [Host(base, Bank(base)) for base in (BASE, load_base(str(tiny_base("roberta"))))]
     made[0].bank.install(far_row(BASE, "bitfit", labels=2, seed=0))
     return made
 
 
-def block() -> Block:
+def block():
     """Two requests, of two sequences and of one; the second base has no segments and one row."""
     requests, sequences = np.zeros(2, REQUEST), np.zeros(3, SEQUENCE)
     requests["number"], requests["host"], requests["sequences"] = (5, 6), (0, 1), (2, 1)
@@ -52,9 +52,7 @@ def block() -> Block:
         ("ids", None, 5, 1 | 1 << 24),
     ],
 )
-def test_an_index_outside_of_what_is_there_is_refused(
-    hosts: list[Host], array: str, field: str | None, place: int, value: int
-) -> None:
+def test_an_index_outside_of_what_is_there_is_refused(hosts, array, field, place, value):
     damaged = block()
     numbers = getattr(damaged, array)
     (numbers if field is None else numbers[field])[place] = value
@@ -67,9 +65,7 @@ def test_an_index_outside_of_what_is_there_is_refused(
     [((3, 5), (0, 0), 7), ((3, 3), (1, 2), 7), ((3, 3), (0, 0), 8)],
     ids=["lengths", "places of the second text", "ids"],
 )
-def test_two_texts_with_one_number_are_refused(
-    hosts: list[Host], tokens: tuple[int, int], second: tuple[int, int], ids: int
-) -> None:
+def test_two_texts_with_one_number_are_refused(hosts, tokens, second, ids):
     """A batch computes one of them, and would read the answers of the other there."""
     requests, sequences = np.zeros(1, REQUEST), np.zeros(2, SEQUENCE)
     requests["sequences"], sequences["tokens"], sequences["second"] = 2, tokens, second
@@ -81,9 +77,7 @@ def test_two_texts_with_one_number_are_refused(
     validate(alike, hosts)
 
 
-def test_a_text_is_no_longer_than_its_base_takes(
-    hosts: list[Host],
-) -> None:
+def test_a_text_is_no_longer_than_its_base_takes(hosts):
     requests, sequences = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
     requests["sequences"], sequences["tokens"], sequences["second"] = 1, LONGEST + 1, LONGEST
     longer = Block([root("someone")], requests, sequences, np.full(LONGEST + 1, 7, np.int32))

@@ -14,7 +14,7 @@ from both_clients import BOTH
 from fake_servers import FakeServer, Handler
 from onebert_server.client import AsyncClient, Client, TaskSummary
 from onebert_server.client.exchange import MAX_REPETITIONS
-from onebert_store.errors import AliasConflict, ChangeUnknown, QueueFull, ServerUnreachable
+from onebert_store.errors import ChangeUnknown, QueueFull, ServerUnreachable
 
 FULL = {"title": "Too much", "status": 503, "code": "queue-full", "detail": "full", "type": "x", "instance": "y"}
 TASKS = json.dumps({"tasks": [], "next": None}).encode()
@@ -172,12 +172,6 @@ def test_a_server_that_takes_less_is_asked_for_less(ask):
         assert len(ask(gateway, "classify", "mood", ["a", "b", "c", "d"])) == 4
     sent = [[each["text"] for each in json.loads(body)["inputs"]] for *_, body in gateway.asked]
     assert sent == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"]]
-
-
-def test_an_error_of_the_tree_is_raised_by_its_code(ask):
-    conflict = problem(code="alias-conflict", detail="moved")
-    with Gateway((412, {}, conflict)) as gateway, pytest.raises(AliasConflict, match="moved"):
-        ask(gateway, "move_alias", "mood", "live", 2, 1)
 
 
 def test_a_number_that_a_registry_does_not_know_is_forgotten(kind):

@@ -5,7 +5,6 @@ import platform
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ from onebert_server.engine.memory import YOUNG, importing
 
 
 @pytest.fixture(autouse=True)
-def collector_as_it_was() -> Iterator[None]:
+def collector_as_it_was():
     """Undoes for other tests what a server does once."""
     thresholds = gc.get_threshold()
     yield
@@ -27,17 +26,17 @@ class Node:
     itself: "Node"
 
 
-def ring() -> weakref.ref[Node]:
+def ring():
     """Garbage that only the collector finds."""
     node = Node()
     node.itself = node
     return weakref.ref(node)
 
 
-def test_what_is_imported_is_passed_over_and_garbage_found_again() -> None:
+def test_what_is_imported_is_passed_over_and_garbage_found_again():
     with importing():
         imported = ring()
-        lists: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+        lists = [[] for _ in range(2 * YOUNG)]
     later = ring()
     gc.collect()
     assert imported() is not None
@@ -60,6 +59,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left as they are")
-def test_a_freed_block_is_used_again_without_new_pages() -> None:
+def test_a_freed_block_is_used_again_without_new_pages():
     child = subprocess.run([sys.executable, "-c", PAGES_OF_TEN_BLOCKS], capture_output=True, text=True, check=True)
     assert int(child.stdout) < (40 << 20) // 4096 / 10

@@ -10,7 +10,6 @@ from onebert_server.answering.admission import Entry
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading import Unanswered
 from onebert_server.answering.resolver import Resolver
-from onebert_store.errors import OneBertError
 from parts import assert_like, context, same
 
 
@@ -29,30 +28,6 @@ def each(answerer, refs, texts):
 
 def asked(parts, refs, texts):
     return parts.run(lambda answerer: each(answerer, refs, texts))
-
-
-def test_what_cannot_be_answered_takes_nothing_from_what_can(parts):
-    window = {"tokens": 8, "overlap": 2, "reduction": "max"}
-    parts.add("read", format=2, decision={"window": window})
-    refs = ["good", "nobody", "spans", "bad", "good@7", "not a name", "short", "read"]
-    texts = ["it is late"] * 7 + ["late order now " * 40]
-    answers = asked(parts, refs, texts)
-    codes = {
-        ref: answer.error.code for ref, answer in zip(refs, answers, strict=True) if isinstance(answer, Unanswered)
-    }
-    assert codes == {
-        "nobody": "task-not-found",
-        "spans": "invalid-input",
-        "good@7": "version-not-found",
-        "not a name": "invalid-input",
-    }
-    assert [answer.ref for answer in answers if isinstance(answer, Unanswered)] == list(codes)
-    assert_like(answers[0], parts.alone("good", "it is late"))
-    assert_like(answers[6], parts.alone("short", "it is late"))
-    assert isinstance(answers[3].reading, OneBertError)  # not finite, as without `partial`
-    assert answers[7].reading.windows > 1
-    assert not answers[7].reading.truncated
-    assert parts.unpinned()
 
 
 def test_what_is_late_is_said_to_be_late(parts):

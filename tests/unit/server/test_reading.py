@@ -1,7 +1,5 @@
 """Many questions read together beside each one read alone by the encoder: the same answers, bit for bit."""
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,15 +30,15 @@ DECISIONS = [
 WHOLE = ("single_label", "multi_label", "regression")
 
 
-def facts_of(task: str, task_type: Any, labels: int, decision: Decision | None = None) -> Facts:
+def facts_of(task, task_type, labels, decision=None):
     named = [f"label {number}" for number in range(labels)]
     if task_type == "span":
         named = ["start", "end"]
-    pooling: Any = "none" if task_type in ("token", "span") else "cls"
+    pooling = "none" if task_type in ("token", "span") else "cls"
     return Facts(task, 1, "digest", "base", task_type, named, 12, pooling, decision)
 
 
-def questions_of(seed: int, count: int) -> tuple[list[Question], list[list[np.ndarray]]]:
+def questions_of(seed, count):
     """Questions of a few tasks and options, in any order, and the logits of their sequences."""
     rng = np.random.default_rng(seed)
     tasks = [
@@ -66,7 +64,7 @@ def questions_of(seed: int, count: int) -> tuple[list[Question], list[list[np.nd
     return questions, logits
 
 
-def alone(question: Question, logits: list[np.ndarray]) -> Any:
+def alone(question, logits):
     """As the encoder answers one input, without a server."""
     facts = question.facts
     alignments = [
@@ -80,7 +78,7 @@ def alone(question: Question, logits: list[np.ndarray]) -> Any:
     return answer_windows(windows, facts, question.text, "max", question.asked)
 
 
-def together(questions: list[Question], logits: list[list[np.ndarray]]) -> list[Any]:
+def together(questions, logits):
     parts = [part for each in logits for part in each]
     sizes = np.array([part.size for part in parts], np.int32)
     return read_together(questions, np.concatenate([part.ravel() for part in parts]), sizes, SPLITTERS)
@@ -88,7 +86,7 @@ def together(questions: list[Question], logits: list[list[np.ndarray]]) -> list[
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 70))
-def test_questions_read_together_are_answered_like_each_alone(seed: int, count: int) -> None:
+def test_questions_read_together_are_answered_like_each_alone(seed, count):
     questions, logits = questions_of(seed, count)
     for question, logit, reading in zip(questions, logits, together(questions, logits), strict=True):
         assert isinstance(reading, Reading)
@@ -98,7 +96,7 @@ def test_questions_read_together_are_answered_like_each_alone(seed: int, count: 
 
 
 @given(st.integers(0, 10**6))
-def test_an_answer_that_is_no_number_touches_no_other(seed: int) -> None:
+def test_an_answer_that_is_no_number_touches_no_other(seed):
     questions, logits = questions_of(seed, 20)
     rng = np.random.default_rng(seed)
     bad = set(rng.choice(20, 3).tolist())

@@ -10,10 +10,10 @@ from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.host import Host
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.scheduler import Lane, Scheduler
+from onebert_server.engine.scheduler import Scheduler
 from onebert_server.telemetry.metrics import Metrics
 
 HOST = Host(loaded(), Bank(loaded()))
@@ -26,17 +26,17 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
+def clock(monkeypatch):
     monkeypatch.setattr(scheduler_module.time, "monotonic", lambda: Clock.now)
     monkeypatch.setattr(Clock, "now", 0.0)
     return Clock
 
 
-def refused(ended: Ended) -> None:
+def refused(ended):
     raise AssertionError(ended.errors)
 
 
-def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0, batch_tokens: int = 10**6) -> tuple[Scheduler, Lane]:
+def scheduler(limits, seconds_per_token=0.0, batch_tokens=10**6):
     """One that has begun to serve, and a lane of it."""
     opened = Scheduler([HOST], limits, Metrics())
     [line] = opened.queue.lines
@@ -45,7 +45,7 @@ def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0, batch_tokens:
     return opened, opened.lane(refused)
 
 
-def block(tokens: int, deadline: float, principal: str = "someone", number: int = 0, count: int = 1) -> Block:
+def block(tokens, deadline, principal="someone", number=0, count=1):
     """A request for so many texts."""
     requests, sequences = np.zeros(1, REQUEST), np.zeros(count, SEQUENCE)
     requests["number"], requests["sequences"], requests["deadline"] = number, count, deadline
@@ -54,7 +54,7 @@ def block(tokens: int, deadline: float, principal: str = "someone", number: int 
     return Block([root(principal)], requests, sequences, np.full(tokens * count, 5, np.int32))
 
 
-def logits(number: int, position: int) -> list[float]:
+def logits(number, position):
     """As many as the position says, which nobody else has."""
     return [number * 100.0 + position] * (1 + position)
 
@@ -62,11 +62,11 @@ def logits(number: int, position: int) -> list[float]:
 class Edge:
     """Keeps the logits of each request that is answered, as an edge reads them: one request after the other."""
 
-    def __init__(self, opened: Scheduler) -> None:
-        self.answered: dict[int, list[list[float]]] = {}
+    def __init__(self, opened):
+        self.answered = {}
         self.lane = opened.lane(self.note)
 
-    def note(self, ended: Ended) -> None:
+    def note(self, ended):
         parts = np.split(ended.logits, np.cumsum(ended.outputs)[:-1]) if len(ended.outputs) else []
         assert ended.requests["sequences"].sum() == len(parts)
         for number, _, sequences, *_ in ended.requests.tolist():
@@ -81,7 +81,7 @@ def test_each_request_gets_its_own_logits(came, random):
     """Also where a batch ends behind a later one."""
     opened, _ = scheduler(QueueLimits(10**6, 10**9), batch_tokens=100)
     uses = HOST.bank.uses.copy()
-    edges, left, batches = [Edge(opened), Edge(opened)], set[int](), []
+    edges, left, batches = [Edge(opened), Edge(opened)], set(), []
     for number, (lane, principal, count) in enumerate(came):
         opened.submit(edges[lane].lane, block(30, 60.0 + 1e9, principal, number, count))
     while opened.queue.sequences or batches:
@@ -105,12 +105,12 @@ def test_each_request_gets_its_own_logits(came, random):
     assert (HOST.bank.uses == uses).all()
 
 
-def test_a_refused_request_ends_at_once_and_those_beside_it_wait() -> None:
+def test_a_refused_request_ends_at_once_and_those_beside_it_wait():
     opened, lane = scheduler(QueueLimits(max_sequences=8, max_tokens=10**9))
     each = [block(3, 1e12, number=number, count=count) for number, count in ((1, 2), (2, 9), (3, 1))]
     requests, sequences, ids = (np.concatenate([part[field] for part in each]) for field in (1, 2, 3))
     sequences["text"] = np.arange(len(sequences))
-    edge: list[Ended] = []
+    edge = []
     lane.answered = edge.append
     opened.submit(lane, Block(each[0].principals, requests, sequences, ids))
     [ended] = edge
@@ -125,9 +125,7 @@ def test_a_refused_request_ends_at_once_and_those_beside_it_wait() -> None:
     [(-0.001, "deadline"), (0.0009, "deadline"), (0.03, "deadline"), (0.2, "left")],
     ids=["after it", "timer of uvloop", "message under way", "client left"],
 )
-def test_a_request_given_up_at_its_deadline_counts_as_late(
-    clock: type[Clock], before_deadline: float, why: str
-) -> None:
+def test_a_request_given_up_at_its_deadline_counts_as_late(clock, before_deadline, why):
     opened, lane = scheduler(QueueLimits(10**6, 10**9))
     opened.submit(lane, block(8, deadline=1.0, number=5))
     clock.now = 1.0 - before_deadline

@@ -20,19 +20,23 @@ from parts import assert_like, context, same
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
-@pytest.mark.parametrize("first", [True, False], ids=["before anything is taken", "when it is taken"])
-def test_what_cannot_be_submitted_fails_alone(parts, monkeypatch, first):
-    """One request of a turn breaks the way to the engine; the others are answered, also those of later turns."""
-    entry_submit = Entry.submit
+@pytest.mark.parametrize(
+    ("owner", "step", "after"),
+    [(Entry, "submit", False), (Entry, "submit", True), (Asking, "take", False)],
+    ids=["before the engine takes it", "when it is taken", "when it is answered"],
+)
+def test_what_breaks_on_its_way_fails_alone(parts, monkeypatch, owner, step, after):
+    """One request of a turn breaks; the others are answered, also those of later turns."""
+    real = getattr(owner, step)
 
-    def submit(entry, block):
-        broken = 7 in block.requests["sequences"]
-        if not (broken and first):
-            entry_submit(entry, block)
+    def run(owned, *given):
+        broken = len(owned.texts) == 7 if owner is Asking else 7 in given[0].requests["sequences"]
+        if after or not broken:
+            real(owned, *given)
         if broken:
             raise MemoryError
 
-    monkeypatch.setattr(Entry, "submit", submit)
+    monkeypatch.setattr(owner, step, run)
 
     async def ask(answerer):
         def ask(texts):
@@ -41,7 +45,8 @@ def test_what_cannot_be_submitted_fails_alone(parts, monkeypatch, first):
         for _ in range(2):
             before, broken, behind = await asyncio.gather(*map(ask, (1, 7, 2)), return_exceptions=True)
             assert isinstance(broken, MemoryError)
-            assert (len(before), len(behind)) == (1, 2)
+            for answered in (*before, *behind):
+                assert_like(answered, parts.alone("good", "it is late"))
 
     async def in_time(answerer):
         await asyncio.wait_for(ask(answerer), 20)
@@ -75,27 +80,6 @@ def test_a_panic_of_a_tokenizer_ends_its_turn_and_no_later_one(parts, monkeypatc
     [answered] = parts.run(ask)
     assert_like(answered, parts.alone("good", "it is now"))
     assert parts.unpinned()
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_request_that_fails_to_take_touches_no_other(parts, monkeypatch):
-    take = Asking.take
-
-    def fail(asking, *logits):
-        if "now" in asking.texts:
-            raise MemoryError
-        take(asking, *logits)
-
-    monkeypatch.setattr(Asking, "take", fail)
-
-    async def ask(answerer):
-        asking = [answerer.answer(context(), Wanted(["good"]), [text], same) for text in ("late", "now", "order")]
-        return await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 20)
-
-    before, broken, behind = parts.run(ask)
-    assert isinstance(broken, MemoryError)
-    assert_like(before[0], parts.alone("good", "late"))
-    assert_like(behind[0], parts.alone("good", "order"))
 
 
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
@@ -203,22 +187,3 @@ def test_answers_that_cannot_be_sent_end_their_requests(parts, monkeypatch):
 
     [answered] = parts.run(ask)
     assert_like(answered, parts.alone("good", "it is now"))
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_batch_that_cannot_be_counted_is_computed_once(parts, monkeypatch):
-    """Its requests have ended, and their places may be those of others."""
-    passes = []
-    launch = parts.engine.launch
-    monkeypatch.setattr(parts.engine, "launch", lambda *given, **named: passes.append(1) or launch(*given, **named))
-
-    def fail(*_):
-        raise RuntimeError("no metrics")
-
-    monkeypatch.setattr(parts.batches, "observe_batch", fail)
-    for text in ("it is late", "order now"):
-        [answered] = parts.answer(["good"], [text])
-        assert_like(answered, parts.alone("good", text))
-    parts.engine.close(60)
-    assert len(passes) == 2
-    assert parts.unpinned()

@@ -1,23 +1,17 @@
 """Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
 
 import json
-from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
-from onebert_semantic_router.bodies import Bundle
-from onebert_semantic_router.bundle import bundle
-from onebert_server.access.principal import root
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
-from onebert_server.facades.facade import Call, read_whole
+from onebert_server.facades.facade import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import TooLarge
-from onebert_store.registry.grants import Quotas
-from parts import assert_like, context
+from parts import assert_like
 
 SHORT = "it is late"
 LONG = "late order now and then it is late " * 9
@@ -82,20 +76,3 @@ def test_a_large_answer_ends_before_the_rest_is_computed(parts, monkeypatch):
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         parts.call(fms.contents, body, "whole")
     assert sum(parts.batches.sequences) < len(body.contents) / 2
-
-
-BUNDLED = {"id": "one", "classify": {"input": SHORT}}
-
-
-def test_a_bundle_is_one_request_of_its_quota(parts):
-    body = msgspec.convert({"tasks": [BUNDLED | {"id": str(number)} for number in range(5)]}, Bundle)
-    principal = replace(root("limited"), quotas=Quotas(requests=1.0))
-
-    async def ask(answerer):
-        of_caller = replace(context(), principal=principal)
-        answered = await bundle(Call(body, {"task": "whole"}, [], of_caller, SimpleNamespace(answerer=answerer)))
-        return [result["status"] for result in json.loads(answered.content)["results"]], of_caller
-
-    statuses, of_caller = parts.run(ask)
-    assert statuses == [200] * 5
-    assert of_caller.requests == [], "it was counted"

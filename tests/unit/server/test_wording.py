@@ -5,17 +5,12 @@ import json
 import msgspec
 import pytest
 
-from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
-from onebert_server.answering.reading import Answered, Reading
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, openai, vllm
-from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
-from onebert_store.file.decision import Decision
 
 BLANK = "\u200b"
 LABELS = [f"label {n}" for n in range(500)]
@@ -72,21 +67,6 @@ def test_a_facades_answer_is_bounded_before_it_is_computed(parts, monkeypatch, a
             ask(parts, answer, body)
         assert refused.value.code == TooLarge.code
     assert len(parts.batches.sequences) == computed
-
-
-def test_detections_are_those_over_the_threshold_best_first():
-    scores = [0.2, 0.9, 0.6, 0.9]
-    names = ["a", "b", "c", "d"]
-    decision = Decision(positives=["d", "c", "a"])
-    for facts, threshold, expected in (
-        (Facts("t", 1, "", "base", "single_label", names, 64, "cls"), None, ["b", "d", "c"]),
-        (Facts("t", 1, "", "base", "single_label", names, 64, "cls"), 0.7, ["b", "d"]),
-        (Facts("t", 1, "", "base", "single_label", names, 64, "cls", decision), None, ["d", "c"]),
-        (Facts("t", 1, "", "base", "single_label", names, 64, "cls", decision), 0.1, ["d", "c", "a"]),
-    ):
-        answered = Answered(facts, Reading(Prediction(names, scores, 1), 3, truncated=False))
-        assert [detection.label for detection in detections(answered, 4, threshold)] == expected
-        assert [detection.label for detection in detections(answered, 4, threshold, limit=1)] == expected[:1]
 
 
 @pytest.mark.parametrize("sizes_of", [(1, 8, 8, 1), (8, 8, 1, 1), (1, 1, 8, 8)])
