@@ -22,7 +22,6 @@ from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
 from onebert_store.errors import (
-    AnswerNotFinite,
     InvalidInput,
     OneBertError,
     TaskNotFound,
@@ -50,16 +49,6 @@ def test_every_answer_is_what_its_version_says_alone(parts, count):
     for (ref, text), answer in zip(asked, answered, strict=True):
         assert answer.facts.task == ref.partition("@")[0]
         assert_like(answer, parts.alone(ref, text))
-    assert parts.unpinned()
-
-
-@pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
-def test_an_answer_that_is_no_number_touches_no_other_task(parts, count):
-    answered = parts.answer(["bad", "good"] * count, ["it is late"] * 2 * count)
-    for bad, good in zip(answered[::2], answered[1::2], strict=True):
-        assert isinstance(bad.reading, AnswerNotFinite)
-        assert "bad@1" in bad.reading.detail
-        assert_like(good, parts.alone("good", "it is late"))
     assert parts.unpinned()
 
 

@@ -13,7 +13,9 @@ import torch
 from bases import Reference, far_task, loaded, tiny_base
 from lanes import Item
 from lanes import submit as submit_to
+from onebert_encoder.maths import encode, predict
 from onebert_encoder.maths.batch import BASE_ROW
+from onebert_encoder.maths.encode import Pass
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine import host as host_module
@@ -244,6 +246,34 @@ def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch, gate):
     assert gate.batches == [(1, 8), (20, 600)]
 
 
+def test_the_speed_is_learned_from_computed_tokens(monkeypatch):
+    """Tasks that leave the base at different layers share a text up to there; a batch of these is no faster machine."""
+    ran, observed = [], []
+    layer = Pass.layer
+
+    def counted(batch, number, x):
+        ran.append(len(x) - batch.stage.filling)
+        return layer(batch, number, x)
+
+    class Noted(Speed):
+        def observe(self, tokens, seconds):
+            observed.append(tokens)
+
+    monkeypatch.setattr(Pass, "layer", counted)
+    for module in (encode, predict):
+        monkeypatch.setattr(module, "choose_forward", lambda *_: None)
+    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Noted())
+    running = started(limits=EngineLimits(1024, LIMITS.queue))
+    text = item(1, length=12).tokens
+    for items in [Item(text, slot) for slot in bank()[1]], [item(1), item(2, length=30, seed=1)]:
+        check(items, submit(running, items).result(WAIT))
+    running.close(WAIT)
+    layers = base().config.num_layers
+    assert observed == [sum(ran[:layers]) / layers, sum(ran[layers:]) / layers]
+    assert observed[0] < 12 * len(bank()[1])
+    assert observed[1] == 38
+
+
 class Reads:
     """Of each batch of an engine that overlaps: whether the request that it holds had ended when its answers were read.
 
@@ -328,6 +358,29 @@ def test_a_device_that_hangs_does_not_hold_the_start(monkeypatch):
     finally:
         released.set()
         engine.close(WAIT)
+
+
+@pytest.mark.parametrize("engine", [False], indirect=True)
+def test_who_left_a_broken_batch_is_not_computed_again(engine, gate, monkeypatch):
+    [host] = engine.hosts.values()
+    batches, launched = [], host.passes.launch
+
+    def launch(inputs, slots):
+        batches.append(slots.tolist())
+        if len(slots) == 3:
+            assert leaving.cancel()
+            assert uses(1) == 1, "this batch reads its rows"
+        return launched(inputs, slots)
+
+    hold(engine, gate)
+    monkeypatch.setattr(host.passes, "launch", launch)
+    leaving, broken, staying = (submit(engine, [item(slot)]) for slot in (1, BASE_ROW, 2))
+    gate.opened.set()
+    check([item(2)], staying.result(WAIT))
+    assert isinstance(broken.exception(WAIT), EngineFailed)
+    engine.close(WAIT)
+    assert uses(1) == 0
+    assert batches == [[1, BASE_ROW, 2], [BASE_ROW], [2]]
 
 
 @pytest.mark.parametrize("engine", [True], indirect=True)

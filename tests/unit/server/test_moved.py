@@ -11,7 +11,6 @@ from bases import far_row
 from directories import retire
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.many import ask_many
 from onebert_store.errors import OneBertError, VersionNotFound
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import alone
@@ -98,17 +97,6 @@ def test_an_acknowledged_move_is_in_force(moving):
     finally:
         sys.setswitchinterval(interval)
     assert moving.unpinned()
-
-
-def test_questions_in_parts_follow_an_alias(moving):
-    async def check(answerer):
-        for version in (1, 2, 1, 2):
-            move(moving, version)
-            for ref in ("moving", f"moving@{version}"):
-                answers = await ask_many(answerer, context(), [ref], [TEXT], lambda _, answered: answered.facts)
-                assert [facts.version for facts in answers] == [version]
-
-    moving.run(check)
 
 
 def test_a_deleted_version_answers_what_waits_by_its_own_row(moving):

@@ -35,12 +35,12 @@ def tokens_of(source, now):
     return Tokens(ISSUER, AUDIENCE, source, clock=lambda: now[0])
 
 
-def found(tokens, text):
+def finding(tokens, text):
     return tokens.find(text, hashlib.sha256(text.encode()).digest(), ADDRESS)
 
 
 def find(tokens, text):
-    return asyncio.run(found(tokens, text))
+    return asyncio.run(finding(tokens, text))
 
 
 @pytest.mark.parametrize("alg", KEYS)
@@ -171,9 +171,9 @@ async def test_a_withdrawn_key_is_forgotten_but_not_while_the_issuer_is_away():
             now[0] += 301
             await tokens.find(text, b"", ADDRESS)
             await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
-            return await found(tokens, text)
+            return await finding(tokens, text)
 
-        assert await found(tokens, text)
+        assert await finding(tokens, text)
         keys.clear()  # the server answers 500
         assert await later()
         keys.append(KEY)

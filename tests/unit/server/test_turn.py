@@ -120,11 +120,11 @@ def test_what_waits_for_turns_is_bounded_by_principal(parts, monkeypatch):
         monkeypatch.setattr(module, "TURN_CHARACTERS", 100)
 
     async def ask(answerer):
-        def one(principal):
+        def ask_one(principal):
             return answerer.answer(context(principal), Wanted(["short"]), ["x" * 84], same)
 
-        flood, leaving = [one("flood") for _ in range(20)], asyncio.ensure_future(one("leaving"))
-        light = asyncio.gather(*flood, one("light"), return_exceptions=True)
+        flood, leaving = [ask_one("flood") for _ in range(20)], asyncio.ensure_future(ask_one("leaving"))
+        light = asyncio.gather(*flood, ask_one("light"), return_exceptions=True)
         await asyncio.sleep(0)
         leaving.cancel()
         *outcomes, answered = await light
@@ -132,7 +132,7 @@ def test_what_waits_for_turns_is_bounded_by_principal(parts, monkeypatch):
         assert len(refused) == 15
         assert len(answered) == 1
         assert answerer._turn._permits.total == 0
-        return await one("flood")
+        return await ask_one("flood")
 
     assert len(parts.run(ask)) == 1
 
@@ -187,3 +187,22 @@ def test_answers_that_cannot_be_sent_end_their_requests(parts, monkeypatch):
 
     [answered] = parts.run(ask)
     assert_like(answered, parts.alone("good", "it is now"))
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_batch_that_cannot_be_counted_is_computed_once(parts, monkeypatch):
+    """Its requests have ended, and their places may be those of others."""
+    passes = []
+    launch = parts.engine.launch
+    monkeypatch.setattr(parts.engine, "launch", lambda *given, **named: passes.append(1) or launch(*given, **named))
+
+    def fail(*_):
+        raise RuntimeError("no metrics")
+
+    monkeypatch.setattr(parts.batches, "observe_batch", fail)
+    for text in ("it is late", "order now"):
+        [answered] = parts.answer(["good"], [text])
+        assert_like(answered, parts.alone("good", text))
+    parts.engine.close(60)
+    assert len(passes) == 2
+    assert parts.unpinned()

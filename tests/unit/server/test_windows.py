@@ -33,24 +33,6 @@ def windows_alone(parts, name, text, window=WINDOW):
     return [parts.logits(row, [tokenizer.cut(pieces, cut)])[0].astype(np.float64) for cut in cuts]
 
 
-def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
-    """Longer than any sequence of the base: a front end sends its end only when it is asked for it."""
-    (whole,) = parts.base.tokenizer.encode([LONG], 10**6)
-    assert len(whole) > parts.base.spec.max_length
-    mixed = ["read", "good", "readtags", "read"]
-    first, plain, tags, again = parts.answer(mixed, [LONG] * 4)
-    each = np.stack([softmax(logits) for logits in windows_alone(parts, "read", LONG)])
-    np.testing.assert_allclose(first.reading.answer.scores, each.max(axis=0), atol=1e-5)
-    np.testing.assert_allclose(again.reading.answer.scores, first.reading.answer.scores, atol=1e-6)
-    assert (first.reading.truncated, first.reading.windows, first.reading.tokens) == (False, len(each), len(whole))
-    assert (plain.reading.truncated, plain.reading.windows) == (True, None)
-    words = tags.reading.answer.words
-    assert " ".join(LONG[word.start : word.end] for word in words) == LONG
-    assert tags.reading.truncated is False
-    assert all(LONG[logits.start : logits.end] in LONG for logits in tags.reading.answer.entities)
-    assert parts.unpinned()
-
-
 def test_the_second_text_of_a_pair_is_read_in_windows(parts):
     pair = ("what is late", LONG[:400])
     [answer] = parts.answer(["readspans"], [pair])

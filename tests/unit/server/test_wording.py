@@ -90,12 +90,12 @@ def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
     turns = [{"role": "user", "content": "it is late"}, {"role": "assistant", "content": "now"}]
     blank = {"role": "user", "content": f" {BLANK}"}
 
-    def found(*messages):
+    def detections_in(*messages):
         return ask(parts, fms.chat, made(fms.Chat, messages=list(messages), detector_params={"threshold": 0.0}))
 
-    assert found(turns[0], blank, turns[1], blank) == found(*turns) != found(turns[1], blank)
+    assert detections_in(turns[0], blank, turns[1], blank) == detections_in(*turns) != detections_in(turns[1], blank)
     with pytest.raises(InvalidInput, match="must have a text"):
-        found(blank)
+        detections_in(blank)
 
 
 def test_a_block_gives_a_bounded_number_of_reasons(parts):
