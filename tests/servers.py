@@ -196,6 +196,9 @@ class Task:
         encoded = tokenizer(self.folder)(text, text_pair, **options)
         return self.reference.logits(encoded["input_ids"], encoded["token_type_ids"]).numpy().astype(np.float64)
 
+    def label(self, text, text_pair=None) -> str:
+        return self.manifest["labels"][np.argmax(self.logits(text, text_pair))]
+
     def scores(self, text, text_pair=None) -> dict[str, float]:
         """Label -> probability, by softmax."""
         exponentials = np.exp(self.logits(text, text_pair))

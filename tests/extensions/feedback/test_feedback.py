@@ -1,18 +1,15 @@
 """Kept answers and feedback over HTTP: a share by chance, right labels of every task type, all or nothing, tenants."""
 
 import asyncio
-import hmac
 import itertools
 import logging
 import shutil
 import sqlite3
 import time
-from base64 import urlsafe_b64decode
 from contextlib import closing
 from datetime import datetime
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
@@ -27,7 +24,7 @@ from onebert_store.comparison import Outcomes
 from onebert_store.errors import InvalidSettings, StorageUnavailable
 from onebert_store.registry.dialects import sqlite
 from onebert_store.samples.records import Kind
-from runtimes import ask, get, opened, upload
+from runtimes import ask, get, move, opened, upload
 from servers import Task, store, wait_until
 from stores import feedback_of
 from tenants import Asker, tenants_runtime
@@ -71,10 +68,6 @@ def service(runtime):
     return runtime.parts[FeedbackService]
 
 
-def label_of(task, *texts):
-    return f"label {np.argmax(task.logits(*texts))}"
-
-
 def keep(runtime, task="tone", **given):
     answer = ask(runtime, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0} | given)
     assert answer.status_code == 200, answer.text
@@ -107,7 +100,7 @@ def recorded(runtime, *items):
     return answer.json()["data"]
 
 
-def found(runtime, id, task="tone"):
+def kept_under(runtime, id, task="tone"):
     return service(runtime).store.find([id], task.__eq__)
 
 
@@ -117,14 +110,14 @@ def test_kept_answers_are_the_ones_that_clients_got(runtime):
     assert id.startswith("abc.")
     wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS))
     for index, (text, result) in enumerate(zip(TEXTS, results, strict=True)):
-        [sample] = found(runtime, f"{id}/{index}")
+        [sample] = kept_under(runtime, f"{id}/{index}")
         assert (sample.texts, sample.labels, sample.version, sample.share) == ((text,), (result["label"],), 1, 1.0)
         assert sample.score == pytest.approx(result["score"])
     assert get(runtime, SAMPLES).json()["kept"] == len(TEXTS)
     # A task that keeps nothing, in the same request.
     items = [{"task": task, "text": "late screen"} for task in ("topics", "tone")]
     mixed = ask(runtime, "POST", "/v1/classify", json={"items": items}).headers["X-Request-Id"]
-    wait_until(lambda: found(runtime, f"{mixed}/1"))
+    wait_until(lambda: kept_under(runtime, f"{mixed}/1"))
     assert service(runtime).store.count("topics") == 0
 
 
@@ -136,7 +129,7 @@ def test_a_client_that_repeats_its_id_has_another_one_for_each_answer(runtime):
     assert first != second
     # Also the ids of others that a client has seen.
     third = classify(runtime, first, [TEXTS[2]])
-    texts = [[sample.texts for sample in found(runtime, f"{id}/0")] for id in (first, second, third)]
+    texts = [[sample.texts for sample in kept_under(runtime, f"{id}/0")] for id in (first, second, third)]
     assert texts == [[(text,)] for text in TEXTS[:3]]
 
 
@@ -158,7 +151,7 @@ def test_every_answer_of_a_facade_is_kept_under_a_number_of_its_own(runtime, pat
     assert answer.status_code == 200, answer.text
     wait_until(lambda: service(runtime).store.count("tone") == len(MANY), seconds=20)
     id = answer.headers["X-Request-Id"]
-    assert [found(runtime, f"{id}/{number}")[0].texts for number in range(len(MANY))] == [(text,) for text in MANY]
+    assert [kept_under(runtime, f"{id}/{number}")[0].texts for number in range(len(MANY))] == [(text,) for text in MANY]
     recorded(runtime, {"id": f"{id}/70", "label": "label 0"})
 
 
@@ -189,11 +182,10 @@ def test_the_bound_and_the_switch_hold_at_once(runtime):
 
 def test_feedback_has_the_answers_of_every_version_of_live(runtime):
     target = {"split": {"1": 90, "2": 10}, "shadow": [{"version": 3}]}
-    moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
-    assert moved.status_code == 200, moved.text
+    move(runtime, target)
     keep(runtime)
     id = classify(runtime, "abc")
-    by_hand = [{number: label_of(task, text) for number, task in enumerate(TONE, 1)} for text in TEXTS]
+    by_hand = [{number: task.label(text) for number, task in enumerate(TONE, 1)} for text in TEXTS]
     items = [{"id": f"{id}/{n}", "label": by_hand[n][1]} for n in range(4)]
     items.append({"task": "tone", "text": TEXTS[4], "label": "label 0", "kind": "review", "identifier": "mine"})
     given = recorded(runtime, *items)
@@ -236,11 +228,11 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         assert (row.right, row.answers[1]) == (right, pytest.approx(answered) if task == "stars" else answered)
         assert row.texts is None
     # What a version answers itself is right.
-    recorded(runtime, {"task": "tone", "text": texts, "label": label_of(TONE[0], texts)})
+    recorded(runtime, {"task": "tone", "text": texts, "label": TONE[0].label(texts)})
     assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
     pair = {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"}
     recorded(runtime, pair)
-    assert feedback_of(service(runtime).store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
+    assert feedback_of(service(runtime).store, "pairs")[0].answers == {1: Task(seed=7).label("late", "screen")}
 
 
 def spans(*slices):
@@ -372,34 +364,15 @@ def test_spans_of_a_kept_answer_are_checked_against_its_text(runtime):
     recorded(runtime, {"id": f"{id}/0", "spans": spans((5, 11, "PER"))})
 
 
-def test_without_a_key_feedback_on_a_text_takes_an_identifier(folder):
-    item = {"task": "tone", "text": "late", "label": "label 0"}
-    with opened(folder) as runtime:
-        refused = give(runtime, item | {"identifier": "mine"}, item)
-        assert (refused.status_code, "data.1: feedback on a text takes an identifier" in refused.text) == (422, True)
-        recorded(runtime, item | {"identifier": "mine"})
-
-
-def test_the_default_identifier_of_a_text_is_a_mac_by_the_key(folder):
-    item = {"task": "tone", "text": "late", "label": "label 0"}
-    made = set()
-    for key in (KEY, KEY, OTHER):
-        with opened(folder, samples_key=key) as runtime:
-            [feedback] = recorded(runtime, item)
-            made.add(feedback["identifier"])
-    derived = hmac.digest(urlsafe_b64decode(KEY), b"onebert: identifiers of feedback", "sha256")
-    assert "hmac-sha256:" + hmac.digest(derived, b'["late"]', "sha256").hex() in made
-    assert len(made) == 2
-
-
-def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
+def test_without_a_key_no_text_is_kept_and_feedback_on_one_takes_an_identifier(folder):
+    item = {"task": "tone", "text": "a marker text", "label": "label 0", "explanation": "a marker text"}
     with opened(folder) as runtime:
         answer = ask(runtime, "PUT", SAMPLES, json={"share": 1.0})
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:onebert:error:samples-key-needed")
         assert "ONEBERT_SAMPLES_KEY" in answer.json()["detail"]
-        item = {"task": "tone", "text": "a marker text", "label": "label 0", "explanation": "a marker text"}
-        item |= {"identifier": "mine"}
-        assert not recorded(runtime, item)[0]["text_kept"]
+        refused = give(runtime, item | {"identifier": "mine"}, item)
+        assert (refused.status_code, "data.1: feedback on a text takes an identifier" in refused.text) == (422, True)
+        assert not recorded(runtime, item | {"identifier": "mine"})[0]["text_kept"]
         assert b"a marker text" not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
@@ -419,18 +392,6 @@ def test_with_another_key_answers_go_on_and_ids_are_refused_with_a_code(folder):
         assert 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text
     with opened(folder, samples_key=f"{OTHER},{KEY}") as runtime:
         recorded(runtime, {"id": f"{id}/0", "label": "label 0"}, {"id": f"{new}/0", "label": "label 0"})
-
-
-def test_samples_and_feedback_end_with_their_task(runtime):
-    keep(runtime)
-    id = classify(runtime, "abc")
-    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
-    assert service(runtime).store.outcomes("tone", 1, [1]) != {1: Outcomes()}
-    assert ask(runtime, "DELETE", "/v1/tasks/tone").status_code == 204
-    assert service(runtime).store.sweeper._ids() == []
-    # Whoever takes the name next keeps nothing yet.
-    upload(runtime, "tone", Task(seed=8))
-    assert get(runtime, "/v1/tasks/tone/samples").json()["share"] is None
 
 
 def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog):
@@ -454,12 +415,12 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
     with opened(folder, samples_key=KEY) as runtime:
         service(runtime).store.sweeper.sweep()
         assert [row.right for row in feedback_of(service(runtime).store, "later")] == ["label 0"]
-        assert found(runtime, f"{tone}/0")
+        assert kept_under(runtime, f"{tone}/0")
         assert service(runtime).store.sweeper.unknown() == []
 
 
 def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys_whatever_its_identifiers(folder):
-    item = {"task": "tone", "text": "late", "label": label_of(TONE[0], "late")}
+    item = {"task": "tone", "text": "late", "label": TONE[0].label("late")}
     for keys in (KEY, f"{OTHER},{KEY}", OTHER):
         with opened(folder, samples_key=keys) as runtime:
             recorded(runtime, item)
@@ -469,7 +430,7 @@ def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys_whatev
         recorded(runtime, *(item | {"identifier": f"{number}"} for number in range(12)))
         assert len(feedback_of(service(runtime).store, "tone")) == 13
         assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
-        recorded(runtime, item | {"text": "too late", "label": label_of(TONE[0], "too late")})
+        recorded(runtime, item | {"text": "too late", "label": TONE[0].label("too late")})
         assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=2)
 
 
@@ -567,7 +528,7 @@ def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, ca
     service(runtime).keeper._redactor = redact
     keep(runtime)
     id, _ = asked(runtime, "abc", ["late screen", "this fails", "good late"])
-    wait_until(lambda: found(runtime, f"{id}/2"))
+    wait_until(lambda: kept_under(runtime, f"{id}/2"))
     assert sorted(row.texts for row in service(runtime).store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
         ("#### screen",),
         ("good ####",),
@@ -739,19 +700,14 @@ def test_verdicts_compare_the_labels_that_both_versions_have(folder):
     candidate = Task(seed=7, labels=["label 0", "label 1", "label 2", "delivery"])
     with opened(folder, samples_key=KEY) as runtime:
         upload(runtime, "tone", candidate)
-        number = max(get(runtime, "/v1/tasks/tone").json()["versions"], key=lambda version: version["version"])[
-            "version"
-        ]
-        target = {"version": 1, "shadow": [{"version": number}]}
-        moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
-        assert moved.status_code == 200, moved.text
+        move(runtime, {"version": 1, "shadow": [{"version": 4}]})
         words = " ".join(TEXTS).split()
         texts = [" ".join(pair) for pair in itertools.combinations(dict.fromkeys(words), 2)][:64]
-        answers = {text: candidate.manifest["labels"][np.argmax(candidate.logits(text))] for text in texts}
+        answers = {text: candidate.label(text) for text in texts}
         new = [text for text in texts if answers[text] == "delivery"]
         old = [text for text in texts if answers[text] != "delivery"]
         assert min(len(new), len(old)) > 2
         recorded(runtime, *({"task": "tone", "text": text, "label": answers[text]} for text in [*new, *old]))
-        wins = sum(answers[text] != label_of(TONE[0], text) for text in old)
-        outcomes = service(runtime).store.outcomes("tone", 1, [number])[number]
+        wins = sum(answers[text] != TONE[0].label(text) for text in old)
+        outcomes = service(runtime).store.outcomes("tone", 1, [4])[4]
         assert outcomes == Outcomes(wins=wins, both=len(old) - wins)

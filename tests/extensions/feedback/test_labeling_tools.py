@@ -1,4 +1,4 @@
-"""The files of Label Studio and Argilla, as their documentation shows them, read and written."""
+"""The files of Label Studio and Argilla, as their documentation shows them, read."""
 
 import json
 
@@ -103,8 +103,3 @@ def test_records_that_cannot_be_read_are_counted_by_their_reason(tmp_path):
         "unreadable (data.id: Field required)": 1,
         "unreadable (data: Field required)": 1,
     }
-
-
-def written(tool, made):
-    # Programs read the file, not our values.
-    return json.loads(json.dumps(TOOLS[tool].write(made, made.items[0])))

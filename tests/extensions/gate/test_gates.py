@@ -4,7 +4,6 @@ import asyncio
 import logging
 from threading import Event
 
-import numpy as np
 import pytest
 
 from loops import Clock
@@ -31,13 +30,9 @@ def runtime(tmp_path):
         yield runtime
 
 
-def label_of(task, text):
-    return f"label {np.argmax(task.logits(text))}"
-
-
 def rows_of(task, wrong=()):
     """Rows that a task answers rightly, except those at some places; one slice each for even and odd places."""
-    right = [label_of(task, text) for text in TEXTS]
+    right = [task.label(text) for text in TEXTS]
     labels = [f"label {(int(label[-1]) + (at in wrong)) % 3}" for at, label in enumerate(right)]
     return [
         {"text": text, "label": label, "slices": {"half": "odd" if at % 2 else "even"}}
@@ -85,14 +80,14 @@ def test_a_gate_lets_pass_what_holds_every_rule(runtime):
 def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(runtime):
     rows = rows_of(OLD, wrong=range(0, 12, 3))
     rules = {"min": {"macro_f1": 0.9}, "max": {"flips": 0.1}, "slices": {"columns": ["half"], "worst_drop": 0.1}}
-    must = [{"text": TEXTS[1], "label": label_of(OLD, TEXTS[1])}, {"text": TEXTS[2], "label": "no such label"}]
+    must = [{"text": TEXTS[1], "label": OLD.label(TEXTS[1])}, {"text": TEXTS[2], "label": "no such label"}]
     assert set_gate(runtime, rules | {"must": must}, rows).status_code == 200
     answer = move(runtime, 2)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (409, "gate-failed")
     assert live(runtime) == 1
     report, right = problem["report"], [row["label"] for row in rows]
-    candidate, before = ([label_of(task, text) for text in TEXTS] for task in (NEW, OLD))
+    candidate, before = ([task.label(text) for text in TEXTS] for task in (NEW, OLD))
     slices = [row["slices"] for row in rows]
     gate = Gate.model_validate(rules)
     numbers = measure(gate, JudgedRows(right, candidate, before, slices))
@@ -266,7 +261,7 @@ def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none
         headers = {"If-Match": get(runtime, path).headers["etag"]}
         return ask(runtime, "PUT", path, json=body | more, headers=headers)
 
-    assert sum(label_of(NEW, row["text"]) == row["label"] for row in rows) < 0.6 * len(rows)
+    assert sum(NEW.label(row["text"]) == row["label"] for row in rows) < 0.6 * len(rows)
     assert put({"version": 1, "shadow": [{"version": 2}]}).status_code == 200
     refused = put(split)
     assert (refused.status_code, refused.json()["report"]["candidate"]["version"]) == (409, 2)
@@ -295,7 +290,7 @@ def test_a_deleted_gate_refuses_nothing(runtime):
 
 
 def test_a_key_that_may_only_move_aliases_runs_the_gate_and_sees_its_own_tasks_alone(tmp_path):
-    rules = {"must": [{"text": TEXTS[0], "label": label_of(Task(seed=9), TEXTS[0])}]}
+    rules = {"must": [{"text": TEXTS[0], "label": Task(seed=9).label(TEXTS[0])}]}
     with tenants_runtime(tmp_path) as runtime:
         asker = Asker(runtime)
 

@@ -302,12 +302,8 @@ def test_a_version_without_an_alias_raises_no_alarm(counts, watch, versions, cha
     assert (watch.alarms(), changed, watch.get("tone", 1).judged) == ([], [], None)
 
 
-@pytest.fixture
-def few_labels(monkeypatch):
+def test_labels_of_all_versions_are_bounded_too(monkeypatch, counts, watch, versions):
     monkeypatch.setattr("onebert_server.telemetry.counts.MAX_BYTES", 35_000)
-
-
-def test_labels_of_all_versions_are_bounded_too(few_labels, counts, watch, versions):
     versions.manifests |= {(f"task {number}", 1): manifest_of(4, rows=400) for number in range(3)}
     for number in range(3):
         begun(counts, watch, f"task {number}")

@@ -1,7 +1,9 @@
 """The sample store on each kind of database: encrypted texts, first samples win, feedback replaces, bounds, counts."""
 
+import hmac
 import random
 import sqlite3
+from base64 import urlsafe_b64decode
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -178,7 +180,8 @@ def test_a_text_keeps_its_identifier_under_later_keys(place):
         unrelated = samples.identifier(["late"])
         with samples.database.reading() as connection:
             [stored] = connection.scalars(text("SELECT key FROM samples_naming"))
-    assert len({*identifiers}) == 1
+    derived = hmac.digest(urlsafe_b64decode(KEY), b"onebert: identifiers of feedback", "sha256")
+    assert {*identifiers} == {"hmac-sha256:" + hmac.digest(derived, b'["late"]', "sha256").hex()}
     assert unrelated not in identifiers
     assert Fernet(KEY).decrypt(stored)
 
@@ -283,6 +286,7 @@ def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registr
     registry.delete_task("tone")
     assert samples.owner("tone") == Owner("", None)
     registry.add("tone", make_delta(2))
+    assert samples.owner("tone").keeping is None
     assert samples.keep([(before.keeping, sample("r/1"))]) == {}
     with pytest.raises(TaskNotFound):
         samples.record([(before, feedback("late"))])
