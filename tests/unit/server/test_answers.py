@@ -22,6 +22,7 @@ from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
 from onebert_store.errors import (
+    AnswerNotFinite,
     InvalidInput,
     OneBertError,
     TaskNotFound,
@@ -49,6 +50,16 @@ def test_every_answer_is_what_its_version_says_alone(parts, count):
     for (ref, text), answer in zip(asked, answered, strict=True):
         assert answer.facts.task == ref.partition("@")[0]
         assert_like(answer, parts.alone(ref, text))
+    assert parts.unpinned()
+
+
+@pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
+def test_an_answer_that_is_no_number_touches_no_other_task(parts, count):
+    answered = parts.answer(["bad", "good"] * count, ["it is late"] * 2 * count)
+    for bad, good in zip(answered[::2], answered[1::2], strict=True):
+        assert isinstance(bad.reading, AnswerNotFinite)
+        assert "bad@1" in bad.reading.detail
+        assert_like(good, parts.alone("good", "it is late"))
     assert parts.unpinned()
 
 
@@ -97,6 +108,26 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
     assert set(written) == read
     assert (main_thread() not in read) == beside
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_one_turn_wakes_the_engine_once(parts, monkeypatch):
+    """Else the first is computed alone, while the others are still read, and each takes its turn with Python's lock."""
+    scheduler, wake_ups = parts.engine._scheduler, []
+    wake = scheduler._wake
+    monkeypatch.setattr(scheduler, "_wake", lambda: wake_ups.append(1) or wake())
+
+    async def ask(answerer):
+        # A thread that still ends its last batch needs no waking.
+        while not scheduler._idle:
+            await asyncio.sleep(0)
+        asked = (answerer.answer(context(), Wanted(["good"]), ["it is late"], same) for _ in range(20))
+        return await asyncio.gather(*asked)
+
+    for _ in range(2):  # of two event loops, one after the other
+        wake_ups.clear()
+        assert len(parts.run(ask)) == 20
+        assert len(wake_ups) == 1
 
 
 def test_what_waits_for_who_has_left_is_not_computed(parts):
@@ -207,6 +238,31 @@ def wide(parts):
     return parts
 
 
+def test_nothing_is_written_for_who_has_left(wide):
+    """The writing is held at its first text until the request is given up; of 64 texts that part alone is written."""
+    begun, given_up, written = Event(), Event(), []
+
+    def show(index, _):
+        begun.set()
+        given_up.wait(600)
+        written.append(index)
+
+    async def ask(answerer):
+        asking = asyncio.create_task(answerer.answer(context(), Wanted(["wide"] * 64), ["it is late"] * 64, show))
+        await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        given_up.set()
+        # The next request of many numbers is read by the same place, behind the part that had begun.
+        await answerer.answer(context(), Wanted(["wide"]), ["late"], same)
+
+    wide.run(ask)
+    wide.workers.shutdown()
+    assert 1 <= len(written) <= PART_NUMBERS // WIDE
+    assert wide.unpinned()
+
+
 def test_who_has_much_written_takes_turns_with_others(wide):
     """Another principal's answer is written after the part that has begun, and not behind all 64."""
     begun, opened, order = Event(), Event(), []
@@ -244,6 +300,14 @@ def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
 
 
 BLANK = "\u200b"  # no token of the tiny base
+
+
+def test_a_blank_text_is_refused_by_its_number(parts):
+    for refs, texts, number in ((["good"], [BLANK], 1), (["good"] * 2, ["late", f" {BLANK}"], 2)):
+        with pytest.raises(InvalidInput, match=f"text {number} of {len(texts)} must not be blank"):
+            parts.answer(refs, texts)
+    assert parts.batches.sequences == []
+    assert parts.unpinned()
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["one process", "front end"])

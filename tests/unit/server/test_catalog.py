@@ -12,6 +12,7 @@ from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import own_work
 from onebert_server.answering.gateway import Wanted
 from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, VersionNotFound
+from onebert_store.file.format import loads
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.target import alone
 from runtimes import WORK, ask, get, opened, upload
@@ -120,6 +121,15 @@ def test_a_published_version_keeps_its_row(runtime, monkeypatch):
     upload(runtime, "task", Task(seed=4))
     for seed in (3, 4):
         assert scores(runtime, f"task@{seed}") == pytest.approx(Task(seed=seed).logits(TEXT).ravel(), abs=1e-4)
+
+
+def test_an_alias_moves_to_another_replicas_version(runtime):
+    """Over HTTP, so that it is looked for, loaded and then moved."""
+    for task in ("task", "unknown"):
+        record, _ = runtime.registry.add(task, loads(Task(seed=3).file))
+        moved = put(runtime, f"/v1/tasks/{task}/aliases/canary", {"version": record.version})
+        assert (moved.status_code, moved.json()["version"]) == (200, record.version)
+        assert scores(runtime, f"{task}@canary") == pytest.approx(Task(seed=3).logits(TEXT).ravel(), abs=1e-4)
 
 
 def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypatch):

@@ -124,6 +124,18 @@ def test_files_are_fetched_side_by_side_within_a_bound(tmp_path, bucket):
         assert sorted(bucket.asked) == sorted(digests)
 
 
+def test_many_fetches_do_not_delay_anothers_one(tmp_path, bucket):
+    count = 4 * AT_ONCE
+    with opened(tmp_path, bucket, count + 1) as (runtime, digests):
+        ask(runtime, *range(count), principal="greedy")
+        wait_until(lambda: bucket.under_way == AT_ONCE)
+        _, [loading] = ask(runtime, count, principal="modest")
+        wait_until(lambda: not runtime.residents.queue)
+        bucket.gate.set()
+        loading.result(WAIT)
+        assert bucket.asked.index(digests[count]) <= 2 * AT_ONCE + 1
+
+
 def test_what_nobody_wants_is_not_fetched(tmp_path, bucket):
     with opened(tmp_path, bucket, AT_ONCE + 1) as (runtime, digests):
         first, loading = ask(runtime, *range(AT_ONCE))

@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
 
 import pytest
@@ -191,6 +193,34 @@ def steps_of(text):
 PROMOTED = steps_of(
     "add a 1; add a 2; move_alias a live 2 1; delete_version a 1; add a 3; move_alias a live 3 2; delete_version a 2"
 )
+HISTORIES = {
+    "an alias moves on, and the version before is deleted, again and again": PROMOTED,
+    "an alias was before where a version was never shown": steps_of(
+        "add a 1; add a 2; move_alias a live 2 1; move_alias a live 1 2; delete_version a 2"
+    ),
+    "a task without an alias ends with its last version and begins again": steps_of(
+        "add a 1; add a 2; delete_alias a live 1; delete_version a 1; delete_version a 2; add a 1"
+    ),
+    "another task has the name of one that was deleted": steps_of(
+        "add a 1; add b 1; add a 2; move_alias a live 2 1; delete_task b; add b 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history):
+    """Whatever it reads at once; what it has in memory stays there."""
+    replicas = []
+    for step in history:
+        replicas += [Replica(registry, page) for page in (1, 3, 500)]
+        for replica in replicas[-3:]:
+            for version in replica.directory.versions():
+                replica.ask(f"{version.entry.task}@{version.entry.version}")
+            replica.load()
+        change(registry, *step)
+    for replica in replicas:
+        replica.poll()
+        replica.check_slots()
 
 
 def test_a_rename_by_a_server_of_an_earlier_release_is_followed(registry, replica):
@@ -303,6 +333,25 @@ async def test_an_unknown_change_is_refused_after_a_later_look(registry, replica
     await asyncio.to_thread(replica.follower.catch_up)
     with pytest.raises(ChangeUnknown, match="the registry's last change is 1; there is no change 2"):
         await waiting
+
+
+def test_the_thread_shows_at_once_what_somebody_waits_for(registry, replica, monkeypatch):
+    monkeypatch.setattr("onebert_server.versions.follower.POLL_EVERY", 3600.0)
+    looked, catch_up = threading.Semaphore(0), Follower.catch_up
+
+    def counted(follower):
+        catch_up(follower)
+        looked.release()
+
+    monkeypatch.setattr(Follower, "catch_up", counted)
+    replica.follower.start()
+    with ExitStack() as stack:
+        stack.callback(replica.follower.close)
+        assert looked.acquire(timeout=180)
+        registry.add("task", make_delta(1))
+        asyncio.run(replica.directory.position.reached(context(min_seq=1)))
+        assert replica.shown() == registered(registry)
+    assert not replica.follower.dead
 
 
 def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, monkeypatch, caplog):

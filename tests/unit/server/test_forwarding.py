@@ -4,17 +4,23 @@ import asyncio
 import json
 import math
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.edge import Edge
+from onebert_server.facades.routes import answering
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import Bodies
 from onebert_server.http.connection.refusals import REFUSAL
+from onebert_server.http.formats import formats_of
 from onebert_server.http.head import HEAD, Head
 from onebert_server.limits import MAX_COMING_BYTES, MAX_UNTAKEN_BYTES
 from onebert_server.remote.transport import SILENT
@@ -30,18 +36,18 @@ HOST = b"Host: localhost\r\nConnection: close\r\n"
 LARGE = 300_000 * b"a"
 
 
-def never():
+def never() -> float:
     """When a process that stands still was heard last."""
     return -math.inf
 
 
 @asynccontextmanager
-async def connecting(app, path):
+async def connecting(app: ASGIApp, path: str) -> AsyncIterator[Any]:
     """Connects to a server with this app, or to a front end before it."""
     loop = asyncio.get_running_loop()
-    writers = []
+    writers: list[asyncio.StreamWriter] = []
 
-    async def front(scope, receive, send):
+    async def front(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(HTTPException):
             await forward(path, scope, receive, send, math.inf, time.monotonic)
 
@@ -51,7 +57,7 @@ async def connecting(app, path):
         await loop.create_server(protocols(front), "127.0.0.1", 0) as before,
     ):
 
-        async def connect(through):
+        async def connect(through: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             where = (before if through else engine).sockets[0].getsockname()
             reader, writer = await asyncio.open_connection(*where)
             writers.append(writer)
@@ -64,7 +70,7 @@ async def connecting(app, path):
                 await writer.wait_closed()
 
 
-async def told(scope, receive, send):
+async def told(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers by the path; `/told` says what it was asked."""
     kind, body, more = scope["path"].partition("/told")[0][1:], b"", scope["path"] != "/unread"
     while more:
@@ -79,7 +85,7 @@ async def told(scope, receive, send):
     if scope["path"] == "/large":
         text, length = LARGE, len(LARGE)
     if scope["path"] not in ("/chunks", "/same"):
-        headers.append((b"content-length", b"%d" % length))
+        headers.append((b"content-length", b"%d" % cast(int, length)))
     if kind == "closes":
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -118,16 +124,16 @@ REQUESTS = {
 }
 
 
-def without_date(answer):
+def without_date(answer: bytes) -> bytes:
     return b"\r\n".join(line for line in answer.split(b"\r\n") if not line.lower().startswith(b"date:"))
 
 
 @pytest.mark.parametrize("request_bytes", REQUESTS.values(), ids=REQUESTS)
-async def test_the_bytes_are_those_of_the_process_itself(tmp_path, request_bytes):
+async def test_the_bytes_are_those_of_the_process_itself(tmp_path: Path, request_bytes: bytes) -> None:
     if b"\r\n\r\n" not in request_bytes:
         request_bytes += b"\r\n"
 
-    async def answer(through):
+    async def answer(through: bool) -> bytes:
         reader, writer = await connect(through)
         writer.write(request_bytes)
         return without_date(await reader.read())
@@ -138,10 +144,10 @@ async def test_the_bytes_are_those_of_the_process_itself(tmp_path, request_bytes
         assert await answer(True) == direct
 
 
-async def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path):
+async def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) -> None:
     asked, left = asyncio.Event(), asyncio.Event()
 
-    async def app(scope, receive, send):
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert not (await receive())["more_body"]
         asked.set()
         assert (await receive())["type"] == "http.disconnect"
@@ -155,29 +161,31 @@ async def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path):
         await left.wait()
 
 
-def scope_of(method="PUT", **fields):
+def scope_of(method: str = "PUT", **fields: bytes) -> Scope:
     headers = [(b"host", b"localhost"), *((name.replace("_", "-").encode(), value) for name, value in fields.items())]
     scope = {"type": "http", "http_version": "1.1", "method": method, "client": ("127.0.0.1", 1), "query_string": b""}
     return {**scope, "path": "/told", "raw_path": b"/told", "headers": headers, "state": {HEAD: Head(headers)}}
 
 
-async def forward_to(serve, path, *messages, seconds=60.0, scope=None):
+async def forward_to(
+    serve: Any, path: str, *messages: Message, seconds: float = 60.0, scope: Scope | None = None
+) -> list[Message]:
     """What a front end sends of the answer of a process that `serve`s one connection; its body comes in messages.
 
     The protocol has set the `state` of a message when it comes.
     """
-    given, sent, ended = iter(messages), [], asyncio.Event()
+    given, sent, ended = iter(messages), list[Message](), asyncio.Event()
     scope = scope or scope_of()
 
-    async def receive():
+    async def receive() -> Message:
         message = next(given, None) or await asyncio.get_running_loop().create_future()
         scope["state"].update(message.get("state", {}))
         return message
 
-    async def send(message):
+    async def send(message: Message) -> None:
         sent.append(message)
 
-    async def served(reader, writer):
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
             await serve(reader, writer)
@@ -197,10 +205,10 @@ async def forward_to(serve, path, *messages, seconds=60.0, scope=None):
 
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path, hangs, begun):
+async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, begun: bool) -> None:
     """An answer that has begun can only be cut."""
 
-    async def serve(reader, writer):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if begun:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab")
         if hangs:
@@ -210,22 +218,22 @@ async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path, hang
         await forward_to(serve, str(tmp_path / "control"), seconds=0.01 if hangs else 60.0)
 
 
-async def test_a_busy_process_is_waited_for_beyond_the_deadline(tmp_path):
+async def test_a_busy_process_is_waited_for_beyond_the_deadline(tmp_path: Path) -> None:
     """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
-    over, sent = asyncio.Event(), []
+    over, sent = asyncio.Event(), list[Message]()
 
-    async def app(scope, receive, send):
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await over.wait()
         await told(scope, receive, send)
 
-    async def receive():
+    async def receive() -> Message:
         return {"type": "http.request"} if not over.is_set() else await asyncio.get_running_loop().create_future()
 
-    def heard():
+    def heard() -> float:
         over.set()
         return time.monotonic()
 
-    async def send(message):
+    async def send(message: Message) -> None:
         sent.append(message)
 
     path = str(tmp_path / "control")
@@ -237,8 +245,8 @@ async def test_a_busy_process_is_waited_for_beyond_the_deadline(tmp_path):
 UNREADABLE = {"type": "http.request", "state": {REFUSAL: (400, "the body's framing is broken")}}
 
 
-async def test_an_unreadable_body_is_not_forwarded(tmp_path):
-    async def serve(reader, writer):
+async def test_an_unreadable_body_is_not_forwarded(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             assert await reader.read() == b"5\r\nfirst\r\n"
 
@@ -249,29 +257,69 @@ async def test_an_unreadable_body_is_not_forwarded(tmp_path):
     assert (refused.value.status_code, refused.value.headers) == (400, {"Connection": "close"})
 
 
-def forwarding(transport, **settings):
+def forwarding(transport: Any, **settings: Any) -> ASGIApp:
     """The app of a front end without keys, or with those of settings."""
     made = Settings.model_construct(**settings)
     ring = KeyRing(made.api_keys, closed=made.oidc is not None)
-    return front_end.config_of(Edge(None, Metrics()), transport, ring, made).app
+    return cast(ASGIApp, front_end.config_of(Edge(cast(Any, None), Metrics()), transport, ring, made).app)
 
 
-async def asked(app, method, path, *headers):
+async def asked(
+    app: ASGIApp, method: str, path: str, *headers: tuple[bytes, bytes]
+) -> tuple[int, dict[bytes, bytes], Any]:
     """The status, fields and code of the response to a request."""
-    sent = []
+    sent: list[Message] = []
 
-    async def send(message):
+    async def send(message: Message) -> None:
         sent.append(message)
 
     fields = [(b"host", b"localhost"), *headers]
     scope = {**scope_of(method), "path": path, "headers": fields, "state": {HEAD: Head(fields)}}
-    await app(scope, None, send)
+    await app(scope, cast(Any, None), send)
     return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])["code"]
 
 
-def test_front_ends_hold_together_what_one_process_holds():
-    settings, transport = Settings.model_construct(front_ends=8), SimpleNamespace()
-    front = front_end.FrontEnd({}, transport, settings, Metrics(), Telemetry())
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v1/tasks", (504, "deadline-exceeded")),
+        ("/docs", (504, "deadline-exceeded")),
+        ("/healthz", (503, "unhealthy")),
+    ],
+)
+async def test_silence_is_late_for_a_request_and_unhealthy_for_a_probe(path: str, answer: tuple[int, str]) -> None:
+    class Transport:
+        async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
+            raise TimeoutError
+
+    origin = (b"origin", b"https://page")
+    status, fields, code = await asked(forwarding(Transport(), cors_origins=["https://page"]), "GET", path, origin)
+    assert (status, code) == answer
+    assert fields[b"access-control-allow-origin"] == b"https://page"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_own"),
+    [
+        ("POST", "/v1/classify", True),
+        ("POST", "/v1/tasks/tone@live/classify", True),
+        ("POST", "/t/tone/v2/models/tone/versions/3/infer", True),
+        ("POST", "/", True),
+        ("GET", "/", False),
+        ("GET", "/v1/models/tone", False),
+        ("POST", "/v1/tasks/tone/examples", False),
+        ("PUT", "/v1/tasks/tone/versions", False),
+        ("POST", "/v1/classify/", False),
+    ],
+)
+def test_questions_stay_with_the_front_end(method: str, path: str, is_own: bool) -> None:
+    asked = formats_of([answering()]).match({"type": "http", "method": method, "path": path})
+    assert (asked is not None) == is_own
+
+
+def test_front_ends_hold_together_what_one_process_holds() -> None:
+    settings, transport = Settings.model_construct(front_ends=8), cast(Any, SimpleNamespace())
+    front = front_end.FrontEnd({}, transport, settings, cast(Any, Metrics()), Telemetry())
     untaken, incomplete = front.edge.untaken, Bodies(2**20, processes=8).incomplete
     assert untaken.fits("one", MAX_UNTAKEN_BYTES // 8)
     assert incomplete.fits("one", MAX_COMING_BYTES // 8)
@@ -280,14 +328,16 @@ def test_front_ends_hold_together_what_one_process_holds():
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/v1/classify"), ("GET", "/v1/tasks")])
-def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch, method, path):
+def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:
     """The signature of one that is not valid costs the front end's event loop a while, and nobody remembers it."""
     checked = []
 
     class Tokens:
-        async def find(self, token, digest, address):
+        async def find(self, token: str, digest: bytes, address: str) -> None:
             checked.append(token)
 
-    monkeypatch.setattr(front_end, "api_keys", lambda ring, oidc: ApiKeys(KeyRing({}, closed=True), Tokens()))
+    monkeypatch.setattr(
+        front_end, "api_keys", lambda ring, oidc: ApiKeys(KeyRing({}, closed=True), cast(Any, Tokens()))
+    )
     status, _, _ = asyncio.run(asked(forwarding(None), method, path, (b"authorization", b"Bearer a.b.c")))
     assert (status, checked) == (401, ["a.b.c"])

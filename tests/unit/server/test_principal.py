@@ -68,6 +68,20 @@ def test_globs_of_many_stars_cost_what_they_are_long():
     assert looks < 3 * sum(map(len, globs))
 
 
+def test_a_ring_takes_keys_that_are_given_and_none_that_were():
+    now = [100.0]
+    ring = KeyRing({b"root": "root"}, clock=lambda: now[0])
+    some = Principal("key:ci", frozenset({Scope.UPLOAD}), ("*",))
+    ring.replace({b"one": Holder(some), b"two": Holder(some, expires=101.0)})
+    assert ring.find(b"root").may(Action.ADMINISTER)
+    assert (ring.find(b"one"), ring.find(b"two"), ring.find(b"three")) == (some, some, None)
+    now[0] = 101.0
+    assert (ring.find(b"one"), ring.find(b"two")) == (some, None)
+    ring.replace({b"two": Holder(some)})
+    assert (ring.find(b"one"), ring.find(b"two")) == (None, some)
+    assert ring.find(b"root")
+
+
 def test_a_key_of_the_environment_stays_root():
     ring = KeyRing({b"root": "root"})
     ring.replace({b"root": Holder(nobody("key:ci"), expires=0.0)})

@@ -68,6 +68,72 @@ def cost(request, place):
     return request.costs[place + 1] - request.costs[place]
 
 
+class Naive:
+    """The rule by lists that are walked: a text's tokens, a request of texts, or who shares what is served."""
+
+    def __init__(self, name, parts=inf):
+        self.name, self.parts, self.clock, self.entries, self.before = name, parts, 0.0, [], {}
+
+    @property
+    def waits(self):
+        return any(child.waits if isinstance(child, Naive) else child for _, child in self.entries)
+
+    def join(self, child, served=0.0):
+        self.entries.append([max(served, self.clock - 64), child])
+
+    def ask(self, name, number, lengths):
+        known = [child for _, child in self.entries if child.name == name]
+        if not known:
+            known = [Naive(name, parts=16)]
+            self.join(known[0], self.before.pop(name, 0.0))
+        known[0].join([(number, length) for length in lengths])
+
+    def serve(self, batch, most):
+        entry = min(self.entries, key=lambda entry: entry[0])
+        piece = self.piece(entry[1], batch, most) if isinstance(entry[1], list) else entry[1].serve(batch, most)
+        if piece:
+            self.clock = max(entry[0], self.clock + piece / min(len(self.entries) + 1, self.parts))
+            self.entries.remove(entry)
+            if entry[1] if isinstance(entry[1], list) else entry[1].waits:
+                self.entries.append([entry[0] + piece, entry[1]])
+            elif isinstance(entry[1], Naive):
+                self.before[entry[1].name] = entry[0] + piece
+        if not self.entries:
+            self.before = {}
+        return piece
+
+    def piece(self, texts, batch, most):
+        room, piece = most - sum(length for _, length in batch), 0
+        while texts and (piece + texts[0][1] <= min(64, room) or not piece):
+            if not piece and batch and texts[0][1] > room:
+                break
+            piece += texts[0][1]
+            batch.append(texts.pop(0))
+        return piece
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.lists(st.integers(1, 200), min_size=1, max_size=9))
+        | st.sampled_from([1, 50, 300, 1000]),
+        max_size=60,
+    )
+)
+def test_batches_are_those_of_lists_that_are_walked(steps):
+    waiting, naive = queue(), Naive("all")
+    for step in [*steps, *[10**6] * 3]:
+        if isinstance(step, tuple):
+            [request] = put(waiting, asked(*step))
+            naive.ask(step[0], request.number, step[1])
+            continue
+        batch, room = [], step
+        while naive.waits and sum(length for _, length in batch) < room and naive.serve(batch, room):
+            pass
+        parts = [(request.number, cost(request, place)) for request, place in take(waiting, room)]
+        assert sorted(parts) == sorted(batch)
+    assert waiting.sequences == 0
+
+
 requests = st.builds(
     asked,
     st.sampled_from("abcd"),
@@ -254,6 +320,15 @@ def test_who_holds_more_than_others_is_told_so_and_by_429():
     put(waiting, asked("other"))
 
 
+def fill(waiting, principal):
+    """Seconds of one principal's work that are let in."""
+    before = waiting.seconds
+    with suppress(QueueFull, OverShare):
+        while True:
+            put(waiting, asked(principal))
+    return waiting.seconds - before
+
+
 @pytest.mark.parametrize("tokens", [[23], [24] * 16], ids=["a sentence", "sixteen"])
 def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
     """Each of 2,000 asks once: what waits of all of them is what one may have waiting, and one request more."""
@@ -264,6 +339,15 @@ def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
             let_in += 1
     assert 0.8 <= waiting.tokens / 1_500 <= 0.8 + sum(tokens) / 1_500
     assert waiting.tokens == let_in * sum(tokens)
+
+
+def test_who_holds_most_is_refused_first_and_who_asks_little_last():
+    waiting = queue(max_seconds=1.0, seconds_per_token=0.001)
+    put(waiting, *(asked(f"small {number}") for number in range(50)))
+    assert fill(waiting, "large") == pytest.approx(0.5), "beside half a second that is other principals'"
+    assert type(refused(waiting, asked("large"))) is OverShare
+    put(waiting, *(asked(f"new {number}") for number in range(40)))
+    assert type(refused(waiting, asked("large"))) is OverShare
 
 
 @pytest.mark.parametrize("principals", [1, 2, 5])

@@ -29,6 +29,8 @@ from onebert_store.errors import (
     Unhealthy,
     VersionUnavailable,
 )
+from onebert_store.file.format import loads
+from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store
 from onebert_store.registry.target import alone
 from parts import context
@@ -211,6 +213,25 @@ def test_who_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatc
         asyncio.run(live(runtime))
 
 
+def test_a_broken_version_is_refused_while_others_load(tmp_path, monkeypatch):
+    store(tmp_path, task=[Task(seed=seed) for seed in range(3)])
+
+    async def live(runtime):
+        pinned = runtime.directory.pin(["task@2", "task@3"], root("test"))  # nothing loads them
+        try:
+            waiting = asyncio.ensure_future(runtime.residents.ready(pinned, context(seconds=10)))
+            await asyncio.sleep(0)
+            runtime.directory.unloaded(pinned[1], VersionUnavailable("for a test"))
+            with pytest.raises(VersionUnavailable, match="for a test"):
+                await waiting
+        finally:
+            runtime.directory.unpin(pinned)
+
+    monkeypatch.setattr(Loader, "start", lambda *_: None)
+    with opened(tmp_path) as runtime:
+        asyncio.run(live(runtime))
+
+
 def test_only_live_versions_are_loaded_at_the_start(tmp_path):
     first, second = Task(seed=1).with_golden(), Task(seed=2).with_golden()
     store(tmp_path, task=[first, second])
@@ -222,14 +243,27 @@ def test_only_live_versions_are_loaded_at_the_start(tmp_path):
         assert runtime.directory.version("task", 2).state is State.RESIDENT
 
 
-def test_a_tasks_versions_come_in_pages(tmp_path):
-    store(tmp_path, b=[Task(seed=seed) for seed in (1, 2, 3)])
+def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
+    with Registry.open(tmp_path) as registry:
+        for name in ("b", "acme-2", "acme-1", "acme", "a"):
+            registry.add(name, loads(Task(seed=1).file))
+        for seed in (2, 3):
+            registry.add("b", loads(Task(seed=seed).file))
+
+    def names(runtime, query):
+        page = get(runtime, f"/v1/tasks?{query}").json()
+        return [task["name"] for task in page["tasks"]], page["next"]
 
     def numbers(runtime, query):
         page = get(runtime, f"/v1/tasks/b?{query}").json()
         return [version["version"] for version in page["versions"]], page["next"]
 
     with opened(tmp_path) as runtime:
+        assert names(runtime, "") == (["a", "acme", "acme-1", "acme-2", "b"], None)
+        assert names(runtime, "prefix=acme&limit=2") == (["acme", "acme-1"], "acme-1")
+        assert names(runtime, "prefix=acme&limit=2&after=acme-1") == (["acme-2"], None)
+        assert names(runtime, "prefix=acme-&after=acme") == (["acme-1", "acme-2"], None)
+        assert names(runtime, "prefix=c") == names(runtime, "after=b") == ([], None)
         assert numbers(runtime, "") == ([1, 2, 3], None)
         assert numbers(runtime, "limit=2") == ([1, 2], 2)
         assert numbers(runtime, "limit=2&after=2") == ([3], None)

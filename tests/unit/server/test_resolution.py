@@ -1,18 +1,24 @@
 """What an edge remembers of references: it is used as long as it is right, and refused from the change that ends it."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from directories import SlotHost
+from lengths import examples
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.answering.gateway import Resolutions, Resolved
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import Version
+from onebert_store.errors import NotFound
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.records import Alias, VersionRecord
@@ -202,3 +208,114 @@ def test_an_edge_remembers_within_its_bytes(registered):
     edge.forget((ref, resolved) for ref in "abcd")
     edge.remember(dict.fromkeys("ab", resolved))
     assert edge.find(["a", "b"], context()) == [resolved] * 2, "what is forgotten takes no room"
+
+
+class Remembering(RuleBasedStateMachine):
+    """Tasks that change in every way while an edge asks: whatever is taken is what the reference means then."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.next = Registered(), 0
+        self.means, self.keepings = {}, {}  # (task, alias) -> version; all versions of tasks below
+        self.versions = {"a": {}, "b": {}}
+        self.taken = Counter()
+        self.owners = {}
+
+    def task(self, data):
+        return data.draw(st.sampled_from([name for name, versions in self.versions.items() if versions]))
+
+    @rule(task=st.sampled_from("ab"), resident=st.booleans())
+    def add(self, task, resident):
+        self.next += 1
+        version = Version(record_of(task, self.next), self.one.slot() if resident else None)
+        self.versions[task][self.next] = version
+        if resident:
+            self.owners[version.slot.number] = version
+        self.one.move(task, [version])
+
+    @precondition(lambda self: any(self.versions.values()))
+    @rule(data=st.data(), alias=st.sampled_from(["live", "next"]))
+    def move(self, data, alias):
+        task = self.task(data)
+        number = data.draw(st.sampled_from(sorted(self.versions[task])))
+        self.means[task, alias] = number
+        self.one.move(task, **{alias: number})
+
+    @precondition(lambda self: self.means)
+    @rule(data=st.data())
+    def delete_alias(self, data):
+        task, alias = data.draw(st.sampled_from(sorted(self.means)))
+        del self.means[task, alias]
+        self.one.move(task, **{alias: None})
+
+    @precondition(lambda self: any(self.versions.values()))
+    @rule(data=st.data())
+    def delete_version(self, data):
+        task = self.task(data)
+        number = data.draw(st.sampled_from(sorted(self.versions[task])))
+        del self.versions[task][number]
+        aliases = [alias for (of, alias), at in self.means.items() if (of, at) == (task, number)]
+        for alias in aliases:
+            del self.means[task, alias]
+        self.one.move(task, gone=[number], **dict.fromkeys(aliases))
+
+    @rule(task=st.sampled_from("ab"), keeps=st.booleans())
+    def keep(self, task, keeps):
+        self.keepings = {task: KEEPING} if keeps else {}
+        self.one.directory.keep(self.keepings)
+
+    @rule()
+    def evict(self):
+        slot = self.one.directory.evict()
+        if slot is not None:
+            assert not self.taken[slot.number]
+            slot.release()
+
+    @precondition(lambda self: any(self.versions.values()))
+    @rule(data=st.data())
+    def load(self, data):
+        task = self.task(data)
+        version = self.versions[task][data.draw(st.sampled_from(sorted(self.versions[task])))]
+        if self.one.directory.begin_loading(version) or version.loading:
+            slot = self.one.slot()
+            self.owners[slot.number] = version
+            self.one.directory.loaded(version, slot, record_of(task, version.entry.version))
+
+    @rule(task=st.sampled_from("ab"), at=st.sampled_from(["live", "next", "number"]), data=st.data())
+    def ask(self, task, at, data):
+        number = self.means.get((task, at))
+        if at == "number" and self.versions[task]:
+            number = at = data.draw(st.sampled_from(sorted(self.versions[task])))
+        ref = f"{task}@{1 if at == 'number' else at}"
+        if number is None:
+            remembered = self.one.edge.find([ref], context())
+            assert not (remembered and self.one.held(remembered[0]))
+            with pytest.raises(NotFound):
+                self.one.directory.meanings([ref], ASKS)
+            return
+        if self.versions[task][number].held_slot is None:
+            remembered = self.one.edge.find([ref], context())
+            assert not (remembered and self.one.held(remembered[0]))
+            return
+        answered = self.one.answer(ref)
+        self.taken[answered.slot] += 1
+        assert (answered.facts.task, answered.facts.version) == (task, number)
+        assert answered.keeping == self.keepings.get(task)
+        assert self.owners[answered.slot] is self.versions[task][number]
+
+    @precondition(lambda self: self.taken.total())
+    @rule(data=st.data())
+    def end(self, data):
+        slot = data.draw(st.sampled_from(sorted(self.taken.elements())))
+        self.taken[slot] -= 1
+        with self.one.host.using:
+            self.one.host.let_go(np.array([slot], np.int32))
+
+    @invariant()
+    def no_row_goes_while_it_is_used(self):
+        assert not any(self.taken[slot] for slot in self.one.host.freed)
+        assert len(set(self.one.host.freed)) == len(self.one.host.freed)
+
+
+Remembering.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)
+TestRemembering = Remembering.TestCase

@@ -9,11 +9,13 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Wanted
 from onebert_server.remote import gateway
 from onebert_server.versions.choice import place_of
+from onebert_server.versions.version import State
+from onebert_store.errors import VersionInUse
 from onebert_store.registry.target import Target
 from parts import context
 from remote_engine import remote_engine
-from runtimes import LIVE, TASKS, WORK, ask, get, move, opened, opened_with_tasks
-from servers import store
+from runtimes import LIVE, TASKS, WORK, ask, get, move, opened, opened_with_tasks, upload
+from servers import Task, store
 
 ALL = Wanted(None)
 SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
@@ -46,6 +48,24 @@ def test_a_split_moves_and_goes_back_as_a_whole(runtime):
     assert targets == [None, None, None, first["target"], None, None, first["target"]]
 
 
+def test_versions_of_a_meaning_are_not_deleted(runtime):
+    move(runtime, {"split": {"1": 90, "2": 10}, "shadow": [{"version": 3}]})
+    for number in (1, 2, 3):
+        with pytest.raises(VersionInUse, match="has the alias live"):
+            runtime.catalog.delete_version("tone", number, WORK)
+    assert {version.state for version in runtime.directory.versions()} == {State.RESIDENT}
+
+
+def test_a_split_survives_a_restart(tmp_path):
+    with opened(tmp_path) as runtime:
+        for task in TASKS:
+            upload(runtime, "tone", task)
+        target = move(runtime, {"split": {"1": 90, "3": 10}, "shadow": [{"version": 2}]})["target"]
+    with opened(tmp_path) as runtime:
+        assert get(runtime, LIVE).json()["target"] == target
+        assert [version.entry.version for version in runtime.directory.aliased()] == [1, 3, 2]
+
+
 def test_a_question_may_choose_by_many_headers(tmp_path, monkeypatch):
     """Each task by another header; a front end learns the names from one refusal, and keeps the latest."""
     monkeypatch.setattr(gateway, "MAX_HEADERS", 3)
@@ -73,3 +93,11 @@ def test_a_question_may_choose_by_many_headers(tmp_path, monkeypatch):
             name: 2 if place_of(name, f"user{number}".encode()) <= 50 else 1 for number, name in enumerate(names)
         }
         assert asyncio.run(both()) == [expected, expected]
+
+
+def test_numbers_have_no_shadow(tmp_path):
+    with opened(tmp_path) as runtime:
+        for seed in (1, 2):
+            upload(runtime, "tone", Task(seed=seed, task_type="regression", labels=["degree"]))
+        refused = move(runtime, {"version": 1, "shadow": [{"version": 2}]}, status=422)
+        assert "labels are compared" in refused["detail"]

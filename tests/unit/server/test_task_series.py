@@ -60,6 +60,39 @@ class Counted:
         return {dict(labels)["task"] for _, *labels in self.samples()} - {OTHER}
 
 
+@given(st.lists(st.tuples(answers, st.floats(0, 10))))
+def test_counts_are_those_of_a_list_of_all_requests(requests):
+    counted = Counted()
+    for counted_request in requests:
+        counted.count(*counted_request)
+    order = dict.fromkeys(seen.task for request, _ in requests for seen in request)
+    shown = {task: task if place < SHOWN else OTHER for place, task in enumerate(order)}
+    times, scores, cut, labels = Counter(), Counter(), Counter(), Counter()
+    for request, _ in requests:
+        times.update({shown[seen.task] for seen in request})
+        for seen in request:
+            labels.update((shown[seen.task], label) for label in seen.labels)
+            scores[shown[seen.task]] += seen.score is not None
+            cut[shown[seen.task]] += seen.cut
+    series = counted.samples()
+    assert {task: series["onebert_task_request_seconds_count", ("task", task)] for task in times} == times
+    assert {
+        (dict(rest)["task"], dict(rest)["label"]): value
+        for (name, *rest), value in series.items()
+        if name == "onebert_task_labels_total"
+    } == labels
+    for task in shown.values():
+        assert series["onebert_task_top_score_count", ("task", task)] == scores[task]
+        assert series["onebert_task_truncated_total", ("task", task)] == cut[task]
+        for bound in ("0.5", "0.95"):
+            below = sum(
+                shown[seen.task] == task and seen.score is not None and seen.score <= float(bound)
+                for request, _ in requests
+                for seen in request
+            )
+            assert series["onebert_task_top_score_bucket", ("le", bound), ("task", task)] == below
+
+
 @given(st.lists(st.tuples(answers, st.booleans()), max_size=60))
 def test_no_counter_of_a_task_that_stays_ever_goes_down(requests):
     counted = Counted()

@@ -51,6 +51,16 @@ def test_unknown_slots_and_generations_are_refused(slots, generation):
     assert uses.uses.sum() == held.sum()
 
 
+@pytest.mark.parametrize("fresh", [True, False], ids=["a request", "a shadow"])
+def test_a_shadows_use_keeps_no_row(bank, fresh):
+    first, second = bank.install(row(1)), bank.install(row(2))
+    bank.evictable[[first, second]] = True
+    with bank.using:
+        assert bank.hold(slots_of(first), bank.generation[[first]], fresh).all()
+        bank.let_go(slots_of(first))
+        assert bank.oldest()[1] == (second if fresh else first)
+
+
 def test_a_held_row_is_never_overwritten(bank):
     """Whoever holds a slot reads its row while it is released, and no other row is written there meanwhile."""
     ended, torn = Event(), []

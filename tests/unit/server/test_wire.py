@@ -13,14 +13,18 @@ from bases import loaded
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Principal, Scope
+from onebert_server.answering.gateway import ShadowQuestions
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block
 from onebert_server.engine.block import Ended as EndedRequests
+from onebert_server.observed import FinishedRequest, Seen
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
 from onebert_server.remote.wire import BlockMessage, EndedMessage
+from onebert_server.versions.facts import Shadowing
 from onebert_store.errors import OneBertError, OverQuota, QueueFull
 from onebert_store.registry.grants import Quotas
+from onebert_store.registry.records import Payer
 
 numbers = st.integers(0, 2**40)
 seconds = st.floats(allow_nan=False)
@@ -44,13 +48,26 @@ questions = st.builds(
 carried = st.none() | st.tuples(st.text(), st.text())
 arrays = st.binary().map(memoryview)
 blocks = st.builds(wire.BlockMessage, st.lists(callers), arrays, arrays, arrays, st.lists(carried))
+identities = st.tuples(st.text(), st.text())
+payers = st.none() | st.builds(Payer, st.text(), rates, rates)
+shadowed = st.builds(
+    ShadowQuestions,
+    st.builds(Shadowing, st.lists(identities).map(tuple), payers),
+    st.lists(st.text() | st.tuples(st.text(), st.text())),
+    st.lists(st.none() | st.lists(st.tuples(st.text(), numbers, numbers)).map(tuple)),
+    st.builds(Asked),
+)
+seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers, st.none() | numbers)
+endings = st.builds(FinishedRequest, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 messages = (
     st.builds(frames.Ask, numbers, questions)
     | st.builds(frames.Cancel, numbers)
     | blocks
     | st.builds(wire.Withdraw, st.lists(numbers))
+    | st.builds(wire.Shadowed, shadowed)
     | st.just(frames.Accepting())
     | st.builds(frames.InProgress, numbers)
+    | st.builds(frames.CountedRequests, st.lists(endings), st.lists(st.binary()))
 )
 
 
@@ -80,6 +97,12 @@ def test_a_tokenizer_stays_the_same(family):
             (expected,), (cut,) = (splitter.encode([text], max_length, align=True) for splitter in (here, there))
             assert vars(cut) | {"alignment": None} == vars(expected) | {"alignment": None}
             assert vars(cut.alignment) == vars(expected.alignment)
+
+
+@given(callers)
+def test_a_caller_stays_the_same(caller):
+    """What a principal may do, its quotas of storage among it, is what the engine's process goes by."""
+    assert wire.decoder(Principal)(wire.encode(caller)) == caller
 
 
 def flat(dtype):
