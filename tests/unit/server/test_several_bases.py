@@ -36,8 +36,8 @@ def scores(runtime, *names):
 def test_two_bases_answer_in_one_request(tmp_path):
     tasks = {name: task(name).with_golden() for name in PATHS}
     with opened(tmp_path, base=BOTH) as runtime:
-        for name, result in tasks.items():
-            upload(runtime, name, result)
+        for name, stored in tasks.items():
+            upload(runtime, name, stored)
         before = scores(runtime, "wide", "narrow", "wide")
         for name, result in zip(("wide", "narrow", "wide"), before, strict=True):
             assert_answers(result, tasks[name].scores(TEXT))

@@ -52,14 +52,14 @@ def test_words_and_parts_of_one_text(made):
     left, gradient = record["explanations"]
     assert (left["method"], gradient["method"]) == ("occlusion", "gradient_times_input")
     words = TEXT.split()
-    for record in (left, gradient):
-        assert [TEXT[word["start"] : word["end"]] for word in record["words"]] == words
+    for explanation in (left, gradient):
+        assert [TEXT[word["start"] : word["end"]] for word in explanation["words"]] == words
     without = [" ".join(words[:at] + words[at + 1 :]) for at in range(len(words))]
     expected = [float(whole[label] - logits(delta.tensors, text).softmax(0)[label]) for text in without]
     np.testing.assert_allclose([word["effect"] for word in left["words"]], expected, atol=2e-4)
     for part in record["removed"]:
         if part["kind"] == "layer" and part["name"] != "embeddings":
-            tensors = {name: record for name, record in delta.tensors.items() if f"layer.{part['name']}." not in name}
+            tensors = {name: tensor for name, tensor in delta.tensors.items() if f"layer.{part['name']}." not in name}
             effect = float(whole[label] - logits(tensors, TEXT).softmax(0)[label])
             assert part["score"] == pytest.approx(effect, abs=2e-4)
     kinds = [part["kind"] for part in record["removed"]]
