@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from bases import tiny_base
 from onebert_bench.compute import measure_compute, measured_dtypes
+from onebert_bench.suite.page import write_page
 from onebert_bench.workload import TINY, base_folder
 from onebert_store.command.process import ONEBERT
 
@@ -24,6 +26,14 @@ def test_every_dtype_that_this_processor_multiplies_is_measured():
         times = measure_compute(str(tiny_base()), getattr(torch, dtype), "cpu", 3)
         assert times.keys() == COMPUTED
         assert min(times.values()) > 0
+
+
+def test_the_page_of_all_machines_is_made_of_their_runs(tmp_path: Path):
+    """Also of a run with peers that have left the tree since."""
+    for run in (BENCHMARKS / "results").glob("*.json"):
+        shutil.copy(run, tmp_path)
+    page = write_page(tmp_path)
+    assert page.read_text() == (BENCHMARKS / "results" / page.name).read_text()
 
 
 @pytest.mark.slow
